@@ -1,0 +1,20 @@
+//! Sources to grammar IR to units, their digests, and what is computed from units and a vocabulary: the stepping machine
+//! and mask entries. No Python types; see `docs/kernel.md` for the tour.
+
+pub mod automata;
+pub mod digest;
+pub mod error;
+pub mod fsm;
+pub mod ir;
+pub mod limits;
+pub mod lower;
+pub mod regex;
+pub mod schema;
+pub mod unit;
+pub mod vocab;
+
+pub use error::{CompileError, Result};
+pub use limits::{Budget, Limits};
+
+/// Version of every stored format and of the digest. Hashed into digests.
+pub const FORMAT_VERSION: u32 = 1;
