@@ -15,7 +15,10 @@ pub enum CompileError {
     #[error("nothing can match {}: {reason}", show(pointer))]
     Unsatisfiable { pointer: String, reason: String },
     /// A limit was hit.
-    #[error("{what} exceeds its limit of {limit} (at {}); raise it with Limits({name}=...) if the source is trusted", show(pointer))]
+    #[error(
+        "{what} exceeds its limit of {limit} (at {}); raise it with Limits({name}=...) if the source is trusted",
+        show(pointer)
+    )]
     Limit { pointer: String, name: &'static str, what: String, limit: u64 },
     /// The caller withdrew the request.
     #[error("compiling was cancelled")]

@@ -56,14 +56,24 @@ pub enum Expr {
     Chars(Vec<(u32, u32)>),
     /// One Unicode scalar value of the ranges, written as it may stand inside a JSON string: see `json_chars` in
     /// `lower` for the spellings. `free` also allows `\uXXXX` (and surrogate pairs) where nothing requires an escape.
-    JsonChars { ranges: Vec<(u32, u32)>, free: bool },
+    JsonChars {
+        ranges: Vec<(u32, u32)>,
+        free: bool,
+    },
     Seq(Vec<Expr>),
     Alt(Vec<Expr>),
     /// `min` to `max` times (`None`: without bound).
-    Repeat { body: Box<Expr>, min: u32, max: Option<u32> },
+    Repeat {
+        body: Box<Expr>,
+        min: u32,
+        max: Option<u32>,
+    },
     Rule(RuleId),
     /// A reference with arguments: counter `i` of the called rule starts as `args[i]` = (min, max).
-    Call { rule: RuleId, args: Vec<(u32, Option<u32>)> },
+    Call {
+        rule: RuleId,
+        args: Vec<(u32, Option<u32>)>,
+    },
     /// A special token, by id.
     Token(u32),
     /// A reference that the caller of the whole grammar binds (the tags of a dispatch): the unit and its digest do not
