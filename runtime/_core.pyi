@@ -12,7 +12,9 @@ class Vocabulary:
     """A tokenizer prepared for masking: id -> bytes and kind, plus the trie. Immutable, shareable between threads."""
 
     @staticmethod
-    def from_tokens(tokens: Sequence[bytes | None], special: Sequence[int] = ..., added: Sequence[int] = ...) -> Vocabulary: ...
+    def from_tokens(
+        tokens: Sequence[bytes | None], special: Sequence[int] = ..., added: Sequence[int] = ...
+    ) -> Vocabulary: ...
     @staticmethod
     def from_huggingface(tokenizer_json: bytes) -> Vocabulary: ...
     @staticmethod
@@ -46,7 +48,14 @@ class Limits:
 class Compiler:
     """One vocabulary and the units and mask entries known for it (the in-memory cross-grammar cache)."""
 
-    def __init__(self, vocabulary: Vocabulary, *, vocab_size: int | None = ..., stop_token_ids: Sequence[int] = ..., cache_bytes: int = ...) -> None: ...
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        vocab_size: int | None = ...,
+        stop_token_ids: Sequence[int] = ...,
+        cache_bytes: int = ...,
+    ) -> None: ...
     def compile_json_schema(
         self,
         schema: str | bytes | dict[str, Any] | bool,
@@ -116,10 +125,13 @@ class CompiledGrammar:
 class Matcher:
     """The parse state of one request. Thread-safe; calls on one matcher run one after the other."""
 
-    def __init__(self, grammar: CompiledGrammar, *, stop_token_ids: Sequence[int] | None = ..., max_rollback_tokens: int = ...) -> None: ...
+    def __init__(
+        self, grammar: CompiledGrammar, *, stop_token_ids: Sequence[int] | None = ..., max_rollback_tokens: int = ...
+    ) -> None: ...
     def fill_bitmask(self, bitmask: Any, row: int = 0) -> bool:
-        """Write the mask of the next token. `bitmask`: int32 array (numpy, torch CPU) of shape (rows, words) or (words,),
-        or the address of one as an int (row stride = ceil(vocab_size / 32) words). False: the mask is all ones."""
+        """Write the mask of the next token. `bitmask`: int32 array (numpy, torch CPU) of shape (rows, words) or
+        (words,), or the address of one as an int (row stride = ceil(vocab_size / 32) words). False: the mask is
+        all ones."""
     def accept_token(self, token: int) -> bool: ...
     def accept_tokens(self, tokens: Sequence[int]) -> int:
         """How many were accepted (stops at the first that is not; those before it stay accepted)."""

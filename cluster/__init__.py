@@ -1,0 +1,1 @@
+"""The cluster side of Gramary; so far the command line."""

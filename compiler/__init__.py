@@ -1,0 +1,1 @@
+"""Sources to compiled grammars: tokenizers, the compiler, its limits and its errors."""

@@ -1,0 +1,1 @@
+"""Running requests: compiled grammars, matchers and token bitmasks."""
