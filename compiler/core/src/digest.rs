@@ -1,1 +1,468 @@
-//! Digests
+//! Digests: the identity of units.
+//!
+//! The digest of a unit is a hierarchical structural hash: its FSM is written out byte by byte, and where it refers to
+//! another rule that rule's digest stands in for the reference. So equal sub-grammars have equal digests in whatever
+//! grammar they occur, whatever their rules are called and however they are numbered.
+//!
+//! Rules that refer to each other in a circle (a strongly connected component) have no bottom to start from. Their
+//! members are told apart by *partition refinement* instead: first by their shape, in which a reference inside the
+//! component is a placeholder; then, round by round, by the classes of the members they refer to, until no class splits
+//! any more, which takes at most as many rounds as there are members. Classes are numbered by sorting, so isomorphic
+//! components number them alike. The component is then hashed class by class, and a member's digest is the component's
+//! hash with the number of its class. Members that cannot be told apart get one digest: they are one unit.
+//!
+//! A unit with holes (a dispatch) is hashed with its holes left open, so that all requests share it. The rule that binds
+//! the holes has a *node digest* besides, of the unit's digest and those of the bindings; references to the rule use it.
+
+use crate::error::Result;
+use crate::fsm::{Callee, Fsm, KeyRegister, Op, NONE, REJECT};
+use crate::ir::PropertyOrder;
+use crate::limits::Budget;
+use crate::lower::grammar::LoweredRule;
+use crate::FORMAT_VERSION;
+
+pub type Digest = [u8; 32];
+
+/// Digests of all rules of a grammar, by rule number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Digests {
+    /// Of the unit, holes left open.
+    pub unit: Vec<Digest>,
+    /// Of the rule with its holes bound; the unit's own where there are none.
+    pub node: Vec<Digest>,
+}
+
+/// What a digest is of; the first byte hashed, so that none can be taken for another.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// An FSM whose references all have digests.
+    Unit = 1,
+    /// An FSM with placeholders for the references inside its component.
+    Shape = 2,
+    /// A whole component.
+    Component = 3,
+    /// One class of members of a component, as a unit.
+    Member = 4,
+    /// A unit and what its holes are bound to.
+    Node = 5,
+    /// One class of members of a component, with its holes bound.
+    MemberNode = 6,
+}
+
+/// Digests of every rule.
+pub fn digests(rules: &[LoweredRule], budget: &Budget) -> Result<Digests> {
+    let n = rules.len();
+    let mut d = Digests { unit: vec![[0; 32]; n], node: vec![[0; 32]; n] };
+    let graph = Graph::new(rules);
+    let mut local = vec![NONE; n];
+    let mut writer = Writer::default();
+    graph.components(|members| {
+        budget.tick()?;
+        match members {
+            &[r] if !graph.targets(r).contains(&r) => {
+                let rule = &rules[r as usize];
+                let unit = writer.unit(Kind::Unit, &rule.fsm, &d.node, &[]).0;
+                d.unit[r as usize] = unit;
+                d.node[r as usize] = node_digest(unit, rule.holes.iter().map(|&h| d.node[h as usize]));
+                Ok(())
+            }
+            _ => {
+                for (i, &m) in members.iter().enumerate() {
+                    local[m as usize] = i as u32;
+                }
+                let result = component(rules, members, &local, &mut d, &mut writer, budget);
+                for &m in members {
+                    local[m as usize] = NONE;
+                }
+                result
+            }
+        }
+    })?;
+    Ok(d)
+}
+
+/// The digest of a unit whose holes are bound.
+pub fn node_digest(unit: Digest, bindings: impl ExactSizeIterator<Item = Digest>) -> Digest {
+    if bindings.len() == 0 {
+        return unit;
+    }
+    let mut out = Vec::with_capacity(64 + 32 * bindings.len());
+    header(&mut out, Kind::Node);
+    out.extend(unit);
+    word(&mut out, bindings.len() as u32);
+    bindings.for_each(|b| out.extend(b));
+    *blake3::hash(&out).as_bytes()
+}
+
+/// One member of a component while its classes are refined.
+struct Member {
+    shape: Digest,
+    /// Members that the placeholders of the shape stand for, in order; then those that its holes are bound to.
+    inside: Vec<u32>,
+    /// How many of `inside` belong to the FSM.
+    references: usize,
+}
+
+/// The digests of a strongly connected component. `local` numbers its members.
+fn component(
+    rules: &[LoweredRule],
+    members: &[u32],
+    local: &[u32],
+    d: &mut Digests,
+    writer: &mut Writer,
+    budget: &Budget,
+) -> Result<()> {
+    let mut info = Vec::with_capacity(members.len());
+    for &m in members {
+        budget.tick()?;
+        let rule = &rules[m as usize];
+        let (shape, mut inside) = writer.unit(Kind::Shape, &rule.fsm, &d.node, local);
+        let references = inside.len();
+        // The bindings from outside belong to the shape, those from inside are placeholders in it as well.
+        let mut bound = Vec::with_capacity(40 + 33 * rule.holes.len());
+        header(&mut bound, Kind::Shape);
+        bound.extend(shape);
+        for &h in &rule.holes {
+            let l = local[h as usize];
+            if l == NONE {
+                bound.push(1);
+                bound.extend(d.node[h as usize]);
+            } else {
+                bound.push(0);
+                inside.push(l);
+            }
+        }
+        info.push(Member { shape: *blake3::hash(&bound).as_bytes(), inside, references });
+    }
+    let class = refine(&info, budget)?;
+    let count = class.iter().max().map_or(0, |&c| c as usize + 1);
+
+    let mut seen = vec![false; count];
+    let mut order: Vec<usize> =
+        (0..info.len()).filter(|&i| !std::mem::replace(&mut seen[class[i] as usize], true)).collect();
+    order.sort_unstable_by_key(|&i| class[i]);
+    let mut out = Vec::new();
+    header(&mut out, Kind::Component);
+    word(&mut out, count as u32);
+    for i in order {
+        out.extend(info[i].shape);
+        word(&mut out, info[i].inside.len() as u32);
+        info[i].inside.iter().for_each(|&t| word(&mut out, class[t as usize]));
+    }
+    let whole = *blake3::hash(&out).as_bytes();
+
+    for (i, &m) in members.iter().enumerate() {
+        let rule = &rules[m as usize];
+        let member = |kind: Kind| {
+            let mut out = Vec::with_capacity(64);
+            header(&mut out, kind);
+            out.extend(whole);
+            word(&mut out, class[i]);
+            *blake3::hash(&out).as_bytes()
+        };
+        if rule.holes.is_empty() {
+            d.unit[m as usize] = member(Kind::Member);
+            d.node[m as usize] = d.unit[m as usize];
+        } else {
+            d.node[m as usize] = member(Kind::MemberNode);
+            // The circle runs through the bindings alone: the unit stands outside of it and is the one that others share.
+            d.unit[m as usize] = match info[i].references {
+                0 => writer.unit(Kind::Unit, &rule.fsm, &d.node, &[]).0,
+                _ => member(Kind::Member),
+            };
+        }
+    }
+    Ok(())
+}
+
+/// Classes of members that cannot be told apart, numbered independently of the members' order.
+fn refine(info: &[Member], budget: &Budget) -> Result<Vec<u32>> {
+    let mut order: Vec<usize> = (0..info.len()).collect();
+    order.sort_unstable_by_key(|&i| info[i].shape);
+    let mut class = vec![0u32; info.len()];
+    let mut count = number(&order, &mut class, |a, b| info[a].shape == info[b].shape);
+    let mut signature: Vec<Vec<u32>> = vec![Vec::new(); info.len()];
+    while count < info.len() {
+        for (i, s) in signature.iter_mut().enumerate() {
+            budget.tick()?;
+            s.clear();
+            s.push(class[i]);
+            s.extend(info[i].inside.iter().map(|&t| class[t as usize]));
+        }
+        order.sort_by(|&a, &b| signature[a].cmp(&signature[b]));
+        let finer = number(&order, &mut class, |a, b| signature[a] == signature[b]);
+        if finer == count {
+            break;
+        }
+        count = finer;
+    }
+    Ok(class)
+}
+
+/// Number the runs of equal members of a sorted order; returns how many there are.
+fn number(order: &[usize], class: &mut [u32], same: impl Fn(usize, usize) -> bool) -> usize {
+    let mut next = 0u32;
+    for (k, &i) in order.iter().enumerate() {
+        if k > 0 && !same(order[k - 1], i) {
+            next += 1;
+        }
+        class[i] = next;
+    }
+    next as usize + 1
+}
+
+fn header(out: &mut Vec<u8>, kind: Kind) {
+    out.push(kind as u8);
+    word(out, FORMAT_VERSION);
+}
+
+fn word(out: &mut Vec<u8>, v: u32) {
+    out.extend(v.to_le_bytes());
+}
+
+/// Writes FSMs for hashing. Acts, argument lists, callees and key masks are numbered by first use, so that their order in
+/// the FSM's tables does not matter; every list is preceded by its length.
+#[derive(Default)]
+struct Writer {
+    out: Vec<u8>,
+    acts: FirstUse,
+    args: FirstUse,
+    callees: FirstUse,
+    masks: FirstUse,
+}
+
+impl Writer {
+    /// The digest of an FSM, and the members (by `local`) that its placeholders stand for.
+    fn unit(&mut self, kind: Kind, fsm: &Fsm, node: &[Digest], local: &[u32]) -> (Digest, Vec<u32>) {
+        self.out.clear();
+        self.acts.start(fsm.acts.len());
+        self.args.start(fsm.args.len());
+        self.callees.start(fsm.callees.len());
+        self.masks.start(fsm.keys.as_ref().map_or(0, |k| k.masks.len()));
+        let mut inside = Vec::new();
+        let out = &mut self.out;
+
+        header(out, kind);
+        out.push(fsm.counters);
+        word(out, fsm.states.len() as u32);
+        for s in &fsm.states {
+            word(out, s.edges.len() as u32);
+            word(out, s.refs.len() as u32);
+            word(out, s.tokens.len() as u32);
+            word(out, s.fallback);
+            word(out, if s.accept == REJECT { NONE } else { self.acts.number(s.accept as u32) });
+            for e in &s.edges {
+                out.extend([e.lo, e.hi]);
+                word(out, self.acts.number(e.act as u32));
+                word(out, e.target);
+            }
+            for e in &s.refs {
+                word(out, self.callees.number(same_callee(fsm, e.callee, node, local)));
+                word(out, if e.args == NONE { NONE } else { self.args.number(e.args) });
+                word(out, self.acts.number(e.act as u32));
+                word(out, e.target);
+            }
+            for e in &s.tokens {
+                word(out, e.token);
+                word(out, self.acts.number(e.act as u32));
+                word(out, e.target);
+            }
+        }
+        word(out, self.acts.used.len() as u32);
+        for &a in &self.acts.used {
+            let ops = &fsm.acts[a as usize];
+            word(out, ops.len() as u32);
+            for &op in ops {
+                write_op(out, op, &mut self.masks);
+            }
+        }
+        word(out, self.args.used.len() as u32);
+        for &a in &self.args.used {
+            let list = &fsm.args[a as usize];
+            word(out, list.len() as u32);
+            for &(min, max) in list {
+                word(out, min);
+                word(out, max);
+            }
+        }
+        match &fsm.keys {
+            None => out.push(0),
+            Some(k) => write_keys(out, k, &self.masks.used),
+        }
+        word(out, self.callees.used.len() as u32);
+        for &c in &self.callees.used {
+            match fsm.callees[c as usize] {
+                Callee::Hole(h) => {
+                    out.push(0);
+                    word(out, h);
+                }
+                Callee::Rule(r) => match local.get(r as usize) {
+                    Some(&l) if l != NONE => {
+                        out.push(1);
+                        inside.push(l);
+                    }
+                    _ => {
+                        out.push(2);
+                        out.extend(node[r as usize]);
+                    }
+                },
+            }
+        }
+        (*blake3::hash(out).as_bytes(), inside)
+    }
+}
+
+/// The first of the callees that are the same unit as `callee`: rules that are equal must not be told apart by number.
+fn same_callee(fsm: &Fsm, callee: u32, node: &[Digest], local: &[u32]) -> u32 {
+    let outside = |c: &Callee| match *c {
+        Callee::Rule(r) if local.get(r as usize).map_or(true, |&l| l == NONE) => Some(node[r as usize]),
+        _ => None,
+    };
+    let Some(mine) = outside(&fsm.callees[callee as usize]) else { return callee };
+    // Long lists are left alone: looking through them for every edge would be quadratic, and equal rules were merged.
+    if callee > 32 {
+        return callee;
+    }
+    fsm.callees[..callee as usize].iter().position(|c| outside(c) == Some(mine)).map_or(callee, |p| p as u32)
+}
+
+fn write_op(out: &mut Vec<u8>, op: Op, masks: &mut FirstUse) {
+    let (tag, a, b, c) = match op {
+        Op::Load { r, min, max } => (0, r as u32, min, max),
+        Op::Tick { r } => (1, r as u32, 0, 0),
+        Op::Exit { r } => (2, r as u32, 0, 0),
+        Op::Room { r } => (3, r as u32, 0, 0),
+        Op::Spare { r } => (4, r as u32, 0, 0),
+        Op::Take { key } => (5, key, 0, 0),
+        Op::Avail { mask } => (6, masks.number(mask), 0, 0),
+        Op::Viable { r, mask, other } => (7, r as u32, masks.number(mask), other as u32),
+        Op::Other => (8, 0, 0, 0),
+        Op::More => (9, 0, 0, 0),
+        Op::Close => (10, 0, 0, 0),
+    };
+    out.push(tag);
+    word(out, a);
+    word(out, b);
+    word(out, c);
+}
+
+fn write_keys(out: &mut Vec<u8>, k: &KeyRegister, masks: &[u32]) {
+    out.push(match k.order {
+        PropertyOrder::Declared => 1,
+        PropertyOrder::Any => 2,
+    });
+    word(out, k.keys);
+    out.push(k.open as u8);
+    word(out, k.required.len() as u32);
+    k.required.iter().for_each(|&r| word(out, r));
+    word(out, masks.len() as u32);
+    for &m in masks {
+        let mask = &k.masks[m as usize];
+        word(out, mask.len() as u32);
+        mask.iter().for_each(|&key| word(out, key));
+    }
+}
+
+/// Numbers of table entries in order of their first use.
+#[derive(Default)]
+struct FirstUse {
+    number: Vec<u32>,
+    used: Vec<u32>,
+}
+
+impl FirstUse {
+    fn start(&mut self, len: usize) {
+        self.number.clear();
+        self.number.resize(len, NONE);
+        self.used.clear();
+    }
+
+    fn number(&mut self, i: u32) -> u32 {
+        let n = &mut self.number[i as usize];
+        if *n == NONE {
+            *n = self.used.len() as u32;
+            self.used.push(i);
+        }
+        *n
+    }
+}
+
+/// Which rules each rule refers to, bindings of holes included.
+struct Graph {
+    start: Vec<u32>,
+    target: Vec<u32>,
+}
+
+impl Graph {
+    fn new(rules: &[LoweredRule]) -> Graph {
+        let mut g = Graph { start: vec![0], target: vec![] };
+        for r in rules {
+            g.target.extend(r.fsm.callees.iter().filter_map(|c| match *c {
+                Callee::Rule(t) => Some(t),
+                Callee::Hole(_) => None,
+            }));
+            g.target.extend(&r.holes);
+            g.start.push(g.target.len() as u32);
+        }
+        g
+    }
+
+    fn targets(&self, r: u32) -> &[u32] {
+        &self.target[self.start[r as usize] as usize..self.start[r as usize + 1] as usize]
+    }
+
+    /// Strongly connected components, each after those it refers to (Tarjan's algorithm, with a stack of its own since
+    /// rules may be nested deep).
+    fn components(&self, mut found: impl FnMut(&[u32]) -> Result<()>) -> Result<()> {
+        const DONE: u32 = u32::MAX - 1;
+        let n = self.start.len() - 1;
+        let mut index = vec![NONE; n];
+        let mut low = vec![0u32; n];
+        let mut next = 0u32;
+        let mut open: Vec<u32> = Vec::new();
+        let mut work: Vec<(u32, u32)> = Vec::new();
+        for root in 0..n as u32 {
+            if index[root as usize] != NONE {
+                continue;
+            }
+            work.push((root, self.start[root as usize]));
+            index[root as usize] = next;
+            low[root as usize] = next;
+            next += 1;
+            open.push(root);
+            while let Some(top) = work.last_mut() {
+                let v = top.0 as usize;
+                if top.1 < self.start[v + 1] {
+                    let t = self.target[top.1 as usize] as usize;
+                    top.1 += 1;
+                    match index[t] {
+                        NONE => {
+                            index[t] = next;
+                            low[t] = next;
+                            next += 1;
+                            open.push(t as u32);
+                            work.push((t as u32, self.start[t]));
+                        }
+                        DONE => {}
+                        i => low[v] = low[v].min(i),
+                    }
+                    continue;
+                }
+                work.pop();
+                if let Some(&(parent, _)) = work.last() {
+                    low[parent as usize] = low[parent as usize].min(low[v]);
+                }
+                if low[v] == index[v] {
+                    let from = open.iter().rposition(|&o| o == v as u32).unwrap_or(0);
+                    found(&open[from..])?;
+                    open.drain(from..).for_each(|m| index[m as usize] = DONE);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "digest_tests.rs"]
+mod tests;

@@ -33,6 +33,8 @@ pub const REJECT: u16 = u16::MAX;
 pub const UNBOUNDED: u32 = u32::MAX;
 /// The act without operations.
 pub const PLAIN: u16 = 0;
+/// `r` of an [`Op::Viable`] that asks no counter.
+pub const NO_COUNTER: u8 = u8::MAX;
 
 /// A byte edge: bytes `lo..=hi` lead to `target` if the act succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -93,6 +95,12 @@ pub enum Op {
     Take { key: u32 },
     /// Fails unless some declared key of `KeyRegister::masks[mask]` is available. Changes nothing.
     Avail { mask: u32 },
+    /// Fails unless a pair can be started now such that the object can still be completed: one with an available key of
+    /// `KeyRegister::masks[mask]` or, if `other`, an undeclared one (order `Declared`: only if no required key is
+    /// missing). Unless `r` is [`NO_COUNTER`], counter `r` must allow it too: `room` must exceed the number of required
+    /// keys missing besides the one that is started, and in a closed object of order `Declared` the number of declared
+    /// keys from the started one on must be at least `need`. Changes nothing.
+    Viable { r: u8, mask: u32, other: bool },
     /// An undeclared key. `Any`: always succeeds. `Declared`: fails if a required key is still missing; the position
     /// becomes the end.
     Other,

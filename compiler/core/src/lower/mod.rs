@@ -1,1 +1,2 @@
 //! lower
+pub mod grammar;
