@@ -68,14 +68,14 @@ def _rebuilt(cls: type[GramaryError], message: str, attributes: dict[str, Any]) 
 class CompileError(GramaryError):
     """Compiling a source failed. `pointer` is a JSON pointer (RFC 6901) into the source; "" is the whole of it."""
 
-    _attributes = ("pointer",)
+    _attributes: ClassVar[tuple[str, ...]] = ("pointer",)
     pointer: str = ""
 
 
 class _Located(CompileError):
     """A source that is not well-formed. `line` and `column` count from 1 where the text itself is broken, else None."""
 
-    _attributes = ("pointer", "line", "column")
+    _attributes: ClassVar[tuple[str, ...]] = ("pointer", "line", "column")
     line: int | None = None
     column: int | None = None
 
@@ -99,7 +99,7 @@ class UnsupportedSchema(CompileError):
     so.
     """
 
-    _attributes = ("pointer", "keyword", "reason", "remedy")
+    _attributes: ClassVar[tuple[str, ...]] = ("pointer", "keyword", "reason", "remedy")
     keyword: str = ""
     reason: str = ""
     remedy: str = ""
@@ -108,14 +108,14 @@ class UnsupportedSchema(CompileError):
 class UnsatisfiableSchema(CompileError):
     """No text at all can match."""
 
-    _attributes = ("pointer", "reason")
+    _attributes: ClassVar[tuple[str, ...]] = ("pointer", "reason")
     reason: str = ""
 
 
 class LimitExceeded(CompileError):
     """A bound was hit. `limit` is the field of `Limits` to raise for a trusted source, `value` what it was."""
 
-    _attributes = ("pointer", "limit", "value")
+    _attributes: ClassVar[tuple[str, ...]] = ("pointer", "limit", "value")
     limit: str = ""
     value: float | None = None
 
@@ -129,7 +129,7 @@ class ToolError(CompileError):
     error.
     """
 
-    _attributes = ("pointer", "index", "name", "cause")
+    _attributes: ClassVar[tuple[str, ...]] = ("pointer", "index", "name", "cause")
     index: int = -1
     name: str = ""
     cause: GramaryError | None = None
@@ -138,7 +138,7 @@ class ToolError(CompileError):
 class TokenizerError(GramaryError):
     """A tokenizer could not be read. `path` is the file at fault, where there is one."""
 
-    _attributes = ("path",)
+    _attributes: ClassVar[tuple[str, ...]] = ("path",)
     path: str | None = None
 
 
@@ -149,6 +149,6 @@ class MatcherError(GramaryError):
 class RollbackError(MatcherError):
     """`asked` tokens were to be rolled back and only `held` can be."""
 
-    _attributes = ("asked", "held")
+    _attributes: ClassVar[tuple[str, ...]] = ("asked", "held")
     asked: int = 0
     held: int = 0
