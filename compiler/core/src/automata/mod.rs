@@ -1,1 +1,18 @@
-//! automata
+//! Finite automata over bytes: what lowering and the front ends compute with.
+//!
+//! An [`nfa::Nfa`] is an FSM under construction: the same kinds of edges as [`crate::fsm::Fsm`], plus epsilon edges that
+//! may carry register operations. [`determinize`] turns it into an FSM whose states are sets of NFA states that agree
+//! about every register, [`minimize`] gives that FSM its canonical form, [`product`] intersects and subtracts, [`dfa`]
+//! has the set operations of counter-free languages, and [`run`] executes an FSM directly (an oracle for tests).
+
+pub mod acts;
+pub mod determinize;
+pub mod dfa;
+pub mod minimize;
+pub mod nfa;
+pub mod product;
+pub mod run;
+pub mod utf8;
+
+pub use determinize::determinize;
+pub use minimize::{is_empty as fsm_is_empty, minimize};

@@ -1,2 +1,17 @@
-//! lower
+//! Lowering: the body of each rule becomes an [`Fsm`](crate::fsm::Fsm).
+//!
+//! [`lower_expr`] lowers an expression. What is not an expression (objects, dispatch) is put together with a
+//! [`Builder`]: an automaton under construction into which states and edges are put by hand, expressions are spliced
+//! between any two states, and which [`Builder::finish`] makes deterministic and minimal. A hand-made deterministic
+//! state that ends up alone in its subset is kept as it is, its fallback included; one that shares a subset with others
+//! has its fallback expanded. So hand-made tries cost about a copy.
+//!
+//! No unit is nullable at run time: a lowered rule is the language without the empty string, and a flag.
+
+mod chars;
+mod expr;
 pub mod grammar;
+
+pub use crate::automata::{fsm_is_empty, minimize};
+pub use chars::{json_spelling, json_string_fsm};
+pub use expr::{dfa, lower_expr, nullable, Builder, Lowered};
