@@ -27,7 +27,13 @@ pub fn is_empty(fsm: &Fsm) -> bool {
 pub fn minimize(mut fsm: Fsm) -> Fsm {
     let live = live(&fsm);
     if !live.first().copied().unwrap_or(false) {
-        return Fsm { states: vec![State::default()], acts: vec![vec![]], counters: fsm.counters, keys: fsm.keys, ..Fsm::default() };
+        return Fsm {
+            states: vec![State::default()],
+            acts: vec![vec![]],
+            counters: fsm.counters,
+            keys: fsm.keys,
+            ..Fsm::default()
+        };
     }
     prune(&mut fsm, &live);
     sort_tables(&mut fsm);
@@ -85,8 +91,7 @@ fn live(fsm: &Fsm) -> Vec<bool> {
 fn prune(fsm: &mut Fsm, live: &[bool]) {
     let alive = |t: u32| live.get(t as usize).copied().unwrap_or(false);
     // A state whose byte edges are all dead has nothing to inherit.
-    let inheritable: Vec<bool> =
-        fsm.states.iter().map(|s| s.edges.iter().any(|e| alive(e.target))).collect();
+    let inheritable: Vec<bool> = fsm.states.iter().map(|s| s.edges.iter().any(|e| alive(e.target))).collect();
     for s in &mut fsm.states {
         if s.fallback != NONE && !inheritable.get(s.fallback as usize).copied().unwrap_or(false) {
             s.fallback = NONE;
@@ -282,8 +287,7 @@ impl<'f> Classes<'f> {
             words.push(e.target);
         }
         if !state.refs.is_empty() {
-            let mut refs: Vec<RefEdge> =
-                state.refs.iter().map(|e| RefEdge { target: class(e.target), ..*e }).collect();
+            let mut refs: Vec<RefEdge> = state.refs.iter().map(|e| RefEdge { target: class(e.target), ..*e }).collect();
             refs.sort_unstable();
             refs.dedup();
             words.push(refs.len() as u32);
@@ -441,9 +445,7 @@ fn merge_overlapping(edges: &mut Vec<Edge>) {
     let mut out: Vec<Edge> = Vec::with_capacity(edges.len());
     for &e in edges.iter() {
         match out.last_mut() {
-            Some(last)
-                if last.act == e.act && last.target == e.target && u16::from(last.hi) + 1 >= u16::from(e.lo) =>
-            {
+            Some(last) if last.act == e.act && last.target == e.target && u16::from(last.hi) + 1 >= u16::from(e.lo) => {
                 last.hi = last.hi.max(e.hi);
             }
             _ => out.push(e),

@@ -8,13 +8,13 @@ use rustc_hash::FxHashMap;
 
 use super::acts::Acts;
 use crate::error::{CompileError, Result};
-use crate::fsm::{Edge, Fsm, Op, State, DEAD, NONE, PLAIN, REJECT};
+use crate::fsm::{Edge, Fsm, Op, State, DEAD, NONE, NO_COUNTER, PLAIN, REJECT};
 use crate::ir::Dfa;
 use crate::limits::Budget;
 
 /// The same ops on counters `by` higher.
 pub fn shifted(ops: &[Op], by: u8) -> Vec<Op> {
-    let up = |r: u8| r.saturating_add(by);
+    let up = |r: u8| if r == NO_COUNTER { r } else { r.saturating_add(by) };
     ops.iter()
         .map(|&op| match op {
             Op::Load { r, min, max } => Op::Load { r: up(r), min, max },
@@ -22,6 +22,7 @@ pub fn shifted(ops: &[Op], by: u8) -> Vec<Op> {
             Op::Exit { r } => Op::Exit { r: up(r) },
             Op::Room { r } => Op::Room { r: up(r) },
             Op::Spare { r } => Op::Spare { r: up(r) },
+            Op::Viable { r, mask, other } => Op::Viable { r: up(r), mask, other },
             other => other,
         })
         .collect()
@@ -29,9 +30,11 @@ pub fn shifted(ops: &[Op], by: u8) -> Vec<Op> {
 
 /// Strings that both accept.
 pub fn intersect(a: &Fsm, b: &Fsm, budget: &Budget) -> Result<Fsm> {
-    let counters = a.counters.checked_add(b.counters).filter(|&c| c <= 200).ok_or_else(|| {
-        CompileError::limit("depth", "the number of counters of an intersection", 200)
-    })?;
+    let counters = a
+        .counters
+        .checked_add(b.counters)
+        .filter(|&c| c <= 200)
+        .ok_or_else(|| CompileError::limit("depth", "the number of counters of an intersection", 200))?;
     let mut pairs = Pairs::new(a, Side::Fsm(b), budget)?;
     pairs.run(0)?;
     Ok(pairs.finish(counters))

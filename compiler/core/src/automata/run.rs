@@ -1,6 +1,6 @@
 //! Runs an FSM without references directly: slow, obvious, for tests and as an oracle.
 
-use crate::fsm::{Fsm, Op, DEAD, NONE, REJECT, UNBOUNDED};
+use crate::fsm::{Fsm, Op, DEAD, NONE, NO_COUNTER, REJECT, UNBOUNDED};
 use crate::ir::PropertyOrder;
 
 /// The registers of a run: counters, and the keys seen (`Any`) or the position (`Declared`).
@@ -61,6 +61,23 @@ impl Registers {
             Op::Avail { mask } => {
                 let mask = fsm.keys.as_ref()?.masks.get(mask as usize)?;
                 check(mask.iter().any(|&k| self.available(fsm, k)))?;
+            }
+            Op::Viable { r, mask, other } => {
+                let keys = fsm.keys.as_ref()?;
+                let counter = (r != NO_COUNTER).then(|| self.counters[usize::from(r)]);
+                let missing = self.missing(fsm).count();
+                let startable = |key: Option<u32>| {
+                    let Some((need, room)) = counter else { return true };
+                    let besides = missing - usize::from(key.is_some_and(|k| self.missing(fsm).any(|m| m == k)));
+                    let declared_only = !keys.open && keys.order == PropertyOrder::Declared;
+                    room as usize > besides && (!declared_only || key.map_or(true, |k| keys.keys - k >= need))
+                };
+                let declared = keys.masks.get(mask as usize)?;
+                let undeclared = other && (keys.order == PropertyOrder::Any || missing == 0);
+                check(
+                    declared.iter().any(|&k| self.available(fsm, k) && startable(Some(k)))
+                        || undeclared && startable(None),
+                )?;
             }
             Op::Other => {
                 let keys = fsm.keys.as_ref()?;

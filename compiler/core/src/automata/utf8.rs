@@ -156,8 +156,7 @@ impl Digits {
     pub fn hex(&mut self, ranges: &[(u32, u32)]) -> Vec<(u8, u8, u32)> {
         let mut direct = clip(ranges, 0, 0xd7ff);
         direct.extend(clip(ranges, 0xe000, 0xffff));
-        let astral: Vec<_> =
-            clip(ranges, 0x10000, 0x10ffff).iter().map(|&(a, b)| (a - 0x10000, b - 0x10000)).collect();
+        let astral: Vec<_> = clip(ranges, 0x10000, 0x10ffff).iter().map(|&(a, b)| (a - 0x10000, b - 0x10000)).collect();
         let edges = if direct.is_empty() { vec![] } else { self.edges(&direct, HEX16) };
         if astral.is_empty() {
             return edges;
@@ -255,9 +254,22 @@ mod tests {
         let start = d.hex(&[(0x10, 0x2f), (0xd7ff, 0x10000), (0x1f600, 0x1f601)]);
         let t = d.finish(start);
         for (text, want) in [
-            ("0010", true), ("002F", true), ("002f", true), ("0030", false), ("d7ff", true), ("D7fF", true),
-            ("d800", false), ("dc00", false), ("e000", true), ("ffff", true), ("d800\\udc00", true),
-            ("d800\\udc01", false), ("D83D\\uDE00", true), ("d83d\\ude01", true), ("d83d\\ude02", false), ("d83d", false),
+            ("0010", true),
+            ("002F", true),
+            ("002f", true),
+            ("0030", false),
+            ("d7ff", true),
+            ("D7fF", true),
+            ("d800", false),
+            ("dc00", false),
+            ("e000", true),
+            ("ffff", true),
+            ("d800\\udc00", true),
+            ("d800\\udc01", false),
+            ("D83D\\uDE00", true),
+            ("d83d\\ude01", true),
+            ("d83d\\ude02", false),
+            ("d83d", false),
         ] {
             assert_eq!(matches(&t, text.as_bytes()), want, "{text}");
         }

@@ -40,10 +40,8 @@ pub(super) fn template(ranges: &[(u32, u32)], free: bool) -> Arc<Template> {
 
 fn build(ranges: &[(u32, u32)], free: bool) -> Template {
     let mut digits = Digits::default();
-    let raw: Vec<_> = [(0x20, 0x21), (0x23, 0x5b), (0x5d, 0x10ffff)]
-        .iter()
-        .flat_map(|&(lo, hi)| clip(ranges, lo, hi))
-        .collect();
+    let raw: Vec<_> =
+        [(0x20, 0x21), (0x23, 0x5b), (0x5d, 0x10ffff)].iter().flat_map(|&(lo, hi)| clip(ranges, lo, hi)).collect();
     let escaped: Vec<_> = if free {
         ranges.to_vec()
     } else {

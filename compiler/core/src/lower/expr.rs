@@ -458,9 +458,12 @@ impl<'a> Builder<'a> {
         for (i, edges) in template.states.iter().enumerate() {
             // A template is acyclic: nothing leads to its start, whose edges go to `from` itself.
             let at = place(i as u32) as usize;
-            self.nfa.states[at].edges.extend(
-                edges.iter().map(|&(lo, hi, t)| Edge { lo, hi, act: PLAIN, target: place(t) }),
-            );
+            self.nfa.states[at].edges.extend(edges.iter().map(|&(lo, hi, t)| Edge {
+                lo,
+                hi,
+                act: PLAIN,
+                target: place(t),
+            }));
         }
         Ok(())
     }
@@ -712,12 +715,9 @@ pub fn nullable(e: &Expr, rule_nullable: &[bool]) -> bool {
                 continue;
             }
             Expr::Automaton(d) => d.states.first().is_some_and(|s| s.accept),
-            Expr::Never
-            | Expr::Class(_)
-            | Expr::Chars(_)
-            | Expr::JsonChars { .. }
-            | Expr::Token(_)
-            | Expr::Hole(_) => false,
+            Expr::Never | Expr::Class(_) | Expr::Chars(_) | Expr::JsonChars { .. } | Expr::Token(_) | Expr::Hole(_) => {
+                false
+            }
         };
         // Hand the value to the frames above until one of them asks for another operand.
         loop {
