@@ -35,6 +35,10 @@ pub enum VocabError {
 }
 
 impl VocabError {
+    pub(super) fn invalid(format: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
+        VocabError::Invalid { format, place: place.into(), message: message.into() }
+    }
+
     pub(super) fn io(action: &'static str, path: &std::path::Path, source: std::io::Error) -> Self {
         VocabError::Io { action, path: path.display().to_string(), source }
     }

@@ -1,6 +1,7 @@
 //! The vocabulary: what a tokenizer's tokens are as bytes, and the trie over them.
 //!
-//! A [`Vocabulary`] is made once per tokenizer from plain bytes. Its memory is one flat buffer ([`layout`]) that is written to disk as it is and mapped back: opening a
+//! A [`Vocabulary`] is made once per tokenizer, from one of the usual files (`huggingface`, `tiktoken`, `tekken`) or from
+//! plain bytes. Its memory is one flat buffer ([`layout`]) that is written to disk as it is and mapped back: opening a
 //! prepared vocabulary decodes nothing.
 //!
 //! Its *fingerprint* is BLAKE3 over id -> (bytes, kind) and nothing else. Stop tokens and the padded size of a model's
@@ -8,8 +9,13 @@
 
 use std::path::Path;
 
+mod base64;
+mod decoding;
 mod error;
+mod huggingface;
 mod layout;
+mod tekken;
+mod tiktoken;
 mod trie;
 
 pub use error::VocabError;
@@ -17,6 +23,10 @@ pub use trie::{ByteSet, Children, Trie, MAX_TOKEN_BYTES};
 
 use layout::{Buffer, Section};
 use trie::TrieArrays;
+
+/// Most token ids a vocabulary may have. The largest in use are a quarter of it; it bounds what a small file with a large
+/// id can make us allocate.
+pub const MAX_TOKENS: usize = 1 << 22;
 
 /// What a token id stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -231,7 +241,9 @@ impl Draft {
 
     fn finish(self, mut added: Vec<(String, u32)>) -> Result<Vocabulary, VocabError> {
         let limit = u32::MAX as usize / 2;
-        for (what, size) in [("the number of bytes", self.blob.len()), ("the number of tokens", self.kinds.len())] {
+        let (bytes, tokens) = (self.blob.len(), self.kinds.len());
+        for (what, size, limit) in [("the number of bytes", bytes, limit), ("the number of tokens", tokens, MAX_TOKENS)]
+        {
             if size > limit {
                 return Err(VocabError::TooLarge { what, size, limit });
             }

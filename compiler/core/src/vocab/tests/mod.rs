@@ -1,5 +1,7 @@
 //! Tests of the vocabulary.
 
+mod readers;
+mod real;
 mod stored;
 mod trie;
 
