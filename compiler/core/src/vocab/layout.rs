@@ -256,16 +256,20 @@ impl Buffer {
         if depth.windows(2).fold(false, |bad, w| bad | (w[1] == 0) | (w[1] as u32 > w[0] as u32 + 1)) {
             return damaged("order of the trie");
         }
-        // A subtree ends where hopping over the node's children ends. From the back, so that theirs are known to be right;
-        // each node is hopped over once.
-        for node in (0..n).rev() {
-            let mut next = node + 1;
-            while next < n && depth[next] > depth[node] {
-                next = end[next] as usize;
-            }
-            if end[node] as usize != next {
-                return damaged("subtrees of the trie");
-            }
+        // A subtree ends at the first later node that is not deeper than its root. That no end comes too early is seen at
+        // each node; that none comes too late, by counting: the sizes of all subtrees add up to as many pairs of a node
+        // and one of its ancestors (or itself) as the depths do.
+        let too_early = (0..n).fold(false, |bad, node| {
+            let after = depth.get(end[node] as usize).copied().unwrap_or(0);
+            bad | (end[node] as usize <= node) | (end[node] as usize > n) | (after > depth[node])
+        });
+        if too_early {
+            return damaged("subtrees of the trie");
+        }
+        let sizes: u64 = end.iter().zip(0u64..).map(|(&end, node)| u64::from(end) - node).sum();
+        let ancestors: u64 = depth.iter().map(|&depth| u64::from(depth) + 1).sum();
+        if sizes != ancestors {
+            return damaged("subtrees of the trie");
         }
         Ok(())
     }

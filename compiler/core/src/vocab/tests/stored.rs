@@ -24,6 +24,9 @@ fn walk(vocabulary: &Vocabulary) {
         assert!(trie.token_range(node).end as usize <= trie.order.len());
         assert!(trie.children(node).count() < 257 || node == 0);
         assert!(trie.depth[node as usize] as usize <= vocabulary.max_token_len());
+        let (depth, after) = (&trie.depth, node as usize + 1);
+        let end = (after..trie.len()).find(|&j| depth[j] <= depth[node as usize]).unwrap_or(trie.len());
+        assert_eq!(trie.end[node as usize] as usize, end);
         let _ = trie.bytes_below(node);
     }
     assert!(vocabulary.special_tokens().all(|(_, id)| (id as usize) < vocabulary.len()));
