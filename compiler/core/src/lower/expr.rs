@@ -25,22 +25,17 @@ use rustc_hash::FxHashMap;
 
 use crate::automata::nfa::{Nfa, NfaState};
 use crate::automata::utf8::{self, Template, FINAL};
-use crate::automata::{determinize, fsm_is_empty, minimize, product};
+use crate::automata::{determinize, minimize, product};
 use crate::error::{CompileError, Result};
 use crate::fsm::{Callee, Edge, Fsm, KeyRegister, Op, RefEdge, TokenEdge, DEAD, NONE, PLAIN, REJECT, UNBOUNDED};
 use crate::ir::{Dfa, Expr};
 use crate::limits::Budget;
 
 use super::chars;
+use super::measure::{check_depth, estimate, nullable, UNROLL_COPIES, UNROLL_STATES};
 
-/// Most copies of a body that a bounded repeat is unrolled to.
-const UNROLL_COPIES: u32 = 16;
-/// Most states (as estimated) that the copies may have together.
-const UNROLL_STATES: usize = 64;
 /// Most counters of one FSM.
 const MAX_COUNTERS: u8 = 200;
-/// Most operators (`And`, `Sub`) inside one another.
-const MAX_OPERATORS: u32 = 64;
 
 /// A lowered rule: the FSM of its language without the empty string, and whether the empty string is in it.
 #[derive(Clone, Debug)]
@@ -54,26 +49,21 @@ pub fn lower_expr(e: &Expr, rule_nullable: &[bool], budget: &Budget) -> Result<L
     Builder::new(rule_nullable, budget).lower(e)
 }
 
-/// The minimal automaton of a regular expression, without counters: every repeat is unrolled, within the budget.
-pub fn dfa(e: &Expr, budget: &Budget) -> Result<Dfa> {
-    regular_dfa(e, budget, 0)
-}
-
 /// An automaton under construction.
 ///
 /// States are made by [`state`](Self::state) and joined by byte, epsilon, reference and token edges, whose acts come from
 /// [`act`](Self::act); [`expr`](Self::expr) puts a whole expression between two of them. See [`crate::automata::nfa`] for
 /// the rules on epsilon edges.
 pub struct Builder<'a> {
-    nfa: Nfa,
+    pub(super) nfa: Nfa,
     rule_nullable: &'a [bool],
-    budget: &'a Budget,
+    pub(super) budget: &'a Budget,
     /// First counter that expressions may use.
     first_counter: u8,
     /// Unroll every repeat.
-    exact: bool,
+    pub(super) exact: bool,
     /// Inside an operand of `And` or `Sub`: references are errors.
-    operators: u32,
+    pub(super) operators: u32,
     callees: FxHashMap<Callee, u32>,
     args: FxHashMap<Vec<(u32, u32)>, u32>,
     templates: FxHashMap<(Vec<(u32, u32)>, u8), Arc<Template>>,
@@ -212,7 +202,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Lowers `e` alone, in a builder that holds nothing else.
-    fn lower(mut self, e: &Expr) -> Result<Lowered> {
+    pub(super) fn lower(mut self, e: &Expr) -> Result<Lowered> {
         let (start, end) = (self.state()?, self.state()?);
         self.expr(e, start, end)?;
         self.accept(end, PLAIN);
@@ -423,7 +413,9 @@ impl<'a> Builder<'a> {
         if self.operators > 0 || self.exact {
             return Err(CompileError::invalid(
                 "",
-                format!("{what} stands inside an intersection or a difference, whose operands must be regular"),
+                format!(
+                    "{what} is not possible inside an intersection or a difference, whose operands must be regular"
+                ),
             ));
         }
         Ok(())
@@ -521,49 +513,6 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Lowers an intersection or a difference on automata.
-    fn operator(&self, e: &Expr) -> Result<Lowered> {
-        let operators = self.operators + 1;
-        if self.exact {
-            return Ok(dfa_to_lowered(&operator_dfa(e, self.budget, operators)?));
-        }
-        if operators > MAX_OPERATORS {
-            return Err(too_many_operators());
-        }
-        let lower = |e: &Expr| {
-            let mut b = Builder::new(&[], self.budget);
-            b.operators = operators;
-            b.lower(e)
-        };
-        match e {
-            Expr::And(items) => {
-                let Some((first, rest)) = items.split_first() else {
-                    return Err(CompileError::invalid("", "an intersection of nothing has no operands"));
-                };
-                let mut acc = lower(first)?;
-                for item in rest {
-                    // An empty intersection stays empty; the operands left must still be well-formed.
-                    let next = lower(item)?;
-                    let nullable = acc.nullable && next.nullable;
-                    let fsm = if fsm_is_empty(&acc.fsm) {
-                        acc.fsm
-                    } else {
-                        minimize(product::intersect(&acc.fsm, &next.fsm, self.budget)?)
-                    };
-                    acc = Lowered { fsm, nullable };
-                }
-                Ok(acc)
-            }
-            Expr::Sub(a, b) => {
-                let a = lower(a)?;
-                let b = regular_dfa(b, self.budget, operators)?;
-                let nullable = a.nullable && !b.accepts(b"");
-                Ok(Lowered { fsm: minimize(product::subtract(&a.fsm, &b, self.budget)?), nullable })
-            }
-            other => lower(other),
-        }
-    }
-
     fn use_counters(&mut self, n: u8) -> Result<()> {
         if n > MAX_COUNTERS {
             return Err(CompileError::limit(
@@ -577,58 +526,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn too_many_operators() -> CompileError {
-    CompileError::limit("depth", "the nesting of intersections and differences", u64::from(MAX_OPERATORS))
-}
-
-/// See [`dfa`]. `operators` is the number of operators around `e`.
-fn regular_dfa(e: &Expr, budget: &Budget, operators: u32) -> Result<Dfa> {
-    if matches!(e, Expr::And(_) | Expr::Sub(..)) {
-        return operator_dfa(e, budget, operators + 1);
-    }
-    let mut b = Builder::new(&[], budget);
-    b.exact = true;
-    b.operators = operators;
-    let (start, end) = (b.state()?, b.state()?);
-    b.expr(e, start, end)?;
-    b.accept(end, PLAIN);
-    Ok(Dfa::from_fsm(&minimize(determinize(b.nfa, start, budget)?)))
-}
-
-fn operator_dfa(e: &Expr, budget: &Budget, operators: u32) -> Result<Dfa> {
-    if operators > MAX_OPERATORS {
-        return Err(too_many_operators());
-    }
-    match e {
-        Expr::And(items) => {
-            let Some((first, rest)) = items.split_first() else {
-                return Err(CompileError::invalid("", "an intersection of nothing has no operands"));
-            };
-            let mut acc = regular_dfa(first, budget, operators)?;
-            for item in rest {
-                acc = acc.intersect(&regular_dfa(item, budget, operators)?, budget)?;
-            }
-            Ok(acc)
-        }
-        Expr::Sub(a, b) => {
-            let a = regular_dfa(a, budget, operators)?;
-            a.difference(&regular_dfa(b, budget, operators)?, budget)
-        }
-        other => regular_dfa(other, budget, operators),
-    }
-}
-
-fn dfa_to_lowered(dfa: &Dfa) -> Lowered {
-    let mut fsm = dfa.to_fsm();
-    let nullable = fsm.states[0].accept != REJECT;
-    if nullable {
-        split_start(&mut fsm);
-    }
-    Lowered { fsm, nullable }
-}
-
 /// Makes the start state non-accepting: where edges lead back to it, they lead to a copy that still accepts.
-fn split_start(fsm: &mut Fsm) {
+pub(super) fn split_start(fsm: &mut Fsm) {
     let copy = fsm.states.len() as u32;
     let mut used = false;
     for s in &mut fsm.states {
@@ -651,151 +550,4 @@ fn split_start(fsm: &mut Fsm) {
         fsm.states.push(state);
     }
     fsm.states[0].accept = REJECT;
-}
-
-/// Fails if `e` nests deeper than the budget allows. Without recursion.
-fn check_depth(e: &Expr, budget: &Budget) -> Result<()> {
-    let mut stack = vec![(e, 0)];
-    while let Some((e, depth)) = stack.pop() {
-        match e {
-            Expr::Seq(v) | Expr::Alt(v) | Expr::And(v) => {
-                budget.depth(depth)?;
-                stack.extend(v.iter().map(|e| (e, depth + 1)));
-            }
-            Expr::Repeat { body, .. } => {
-                budget.depth(depth)?;
-                stack.push((body, depth + 1));
-            }
-            Expr::Sub(a, b) => {
-                budget.depth(depth)?;
-                stack.extend([(&**a, depth + 1), (&**b, depth + 1)]);
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Whether `e` matches the empty string, given which rules do.
-pub fn nullable(e: &Expr, rule_nullable: &[bool]) -> bool {
-    enum Frame<'e> {
-        All(std::slice::Iter<'e, Expr>),
-        Any(std::slice::Iter<'e, Expr>),
-        Minus(&'e Expr),
-        Not,
-    }
-    let mut frames: Vec<Frame> = vec![];
-    let mut at = e;
-    loop {
-        let mut value = match at {
-            Expr::Empty => true,
-            Expr::Bytes(b) => b.is_empty(),
-            Expr::Seq(v) | Expr::And(v) => {
-                frames.push(Frame::All(v.iter()));
-                true
-            }
-            Expr::Alt(v) => {
-                frames.push(Frame::Any(v.iter()));
-                false
-            }
-            Expr::Repeat { body, min, max } => {
-                if max.is_some_and(|m| m < *min) {
-                    false
-                } else if *min == 0 {
-                    true
-                } else {
-                    at = body;
-                    continue;
-                }
-            }
-            Expr::Rule(r) | Expr::Call { rule: r, .. } => rule_nullable.get(*r as usize).copied().unwrap_or(false),
-            Expr::Sub(a, b) => {
-                frames.push(Frame::Minus(b));
-                at = a;
-                continue;
-            }
-            Expr::Automaton(d) => d.states.first().is_some_and(|s| s.accept),
-            Expr::Never | Expr::Class(_) | Expr::Chars(_) | Expr::JsonChars { .. } | Expr::Token(_) | Expr::Hole(_) => {
-                false
-            }
-        };
-        // Hand the value to the frames above until one of them asks for another operand.
-        loop {
-            let next = match frames.last_mut() {
-                None => return value,
-                Some(Frame::All(rest)) if value => rest.next(),
-                Some(Frame::Any(rest)) if !value => rest.next(),
-                Some(Frame::Minus(b)) if value => {
-                    let b = *b;
-                    frames.pop();
-                    frames.push(Frame::Not);
-                    at = b;
-                    break;
-                }
-                Some(Frame::Not) => {
-                    value = !value;
-                    None
-                }
-                Some(_) => None,
-            };
-            match next {
-                Some(e) => {
-                    at = e;
-                    break;
-                }
-                None => {
-                    frames.pop();
-                }
-            }
-        }
-    }
-}
-
-/// About how many states one copy of `e` makes; beyond [`UNROLL_STATES`] only that it is more.
-fn estimate(e: &Expr) -> usize {
-    struct Frame<'e> {
-        rest: std::slice::Iter<'e, Expr>,
-        sum: usize,
-        copies: usize,
-    }
-    let mut frames: Vec<Frame> = vec![];
-    let mut at = e;
-    loop {
-        let mut size = match at {
-            Expr::Seq(v) | Expr::Alt(v) => {
-                frames.push(Frame { rest: v.iter(), sum: 0, copies: 1 });
-                0
-            }
-            Expr::Repeat { body, min, max } => {
-                let copies = max.unwrap_or(*min).max(1) as usize;
-                frames.push(Frame { rest: std::slice::from_ref(&**body).iter(), sum: 0, copies });
-                0
-            }
-            Expr::And(_) | Expr::Sub(..) => return UNROLL_STATES + 1,
-            Expr::Bytes(b) => b.len().max(1),
-            Expr::Chars(r) if r.iter().any(|r| r.1 >= 0x80) => 4,
-            Expr::JsonChars { ranges, .. } => match ranges[..] {
-                [(a, b)] if a == b => 2,
-                _ => 16,
-            },
-            Expr::Automaton(d) => d.states.len().max(1),
-            _ => 1,
-        };
-        loop {
-            let Some(top) = frames.last_mut() else { return size };
-            top.sum += size;
-            if top.sum > UNROLL_STATES {
-                return UNROLL_STATES + 1;
-            }
-            if let Some(e) = top.rest.next() {
-                at = e;
-                break;
-            }
-            // A repeat too big to be unrolled becomes a loop.
-            let unrolled = top.sum.saturating_mul(top.copies);
-            let small = top.copies <= UNROLL_COPIES as usize && unrolled <= UNROLL_STATES;
-            size = if small { unrolled.max(1) } else { top.sum + 1 };
-            frames.pop();
-        }
-    }
 }

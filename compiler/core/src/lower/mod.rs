@@ -11,7 +11,13 @@
 mod chars;
 mod expr;
 pub mod grammar;
+mod measure;
+mod operators;
+#[cfg(test)]
+mod tests;
 
 pub use crate::automata::{fsm_is_empty, minimize};
 pub use chars::{json_spelling, json_string_fsm};
-pub use expr::{dfa, lower_expr, nullable, Builder, Lowered};
+pub use expr::{lower_expr, Builder, Lowered};
+pub use measure::nullable;
+pub use operators::dfa;
