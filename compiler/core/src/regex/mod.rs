@@ -9,11 +9,14 @@
 //! counters of them.
 
 mod ast;
+mod bdd;
 mod boolean;
 mod class;
 mod compose;
 mod parse;
+mod program;
 mod side;
+mod spelled;
 #[cfg(test)]
 mod tests;
 

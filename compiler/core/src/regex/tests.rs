@@ -147,15 +147,15 @@ fn check_node(node: &Node, shown: &str, alphabet: &str, len: usize) {
     let alphabet: Vec<char> = alphabet.chars().collect();
     let all = strings(&alphabet, len);
     for anchoring in [Anchoring::Search, Anchoring::Full] {
-        let e = match compile(node, Alphabet::Utf8, anchoring, &budget()) {
-            Ok(e) => e,
-            Err(CompileError::Unsupported { .. }) => continue,
-            Err(e) => panic!("{shown}: {e}"),
-        };
+        let search = anchoring == Anchoring::Search;
+        let e = compile(node, Alphabet::Utf8, anchoring, &budget()).unwrap_or_else(|e| panic!("{shown}: {e}"));
+        let dfa = boolean::automaton(node, search, search, Alphabet::Utf8, &budget()).unwrap();
+        let dfa = Expr::Automaton(std::sync::Arc::new(dfa));
         for s in &all {
             let chars: Vec<char> = s.chars().collect();
             let expected = oracle(node, &chars, anchoring);
             assert_eq!(matches(&e, s), expected, "{shown} ({anchoring:?}) on {s:?}: {e:?}");
+            assert_eq!(matches(&dfa, s), expected, "{shown} ({anchoring:?}) on {s:?}, as an automaton");
         }
     }
 }
@@ -327,7 +327,7 @@ fn pattern_node() -> impl Strategy<Value = Node> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_patterns(node in pattern_node()) {
