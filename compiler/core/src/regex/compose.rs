@@ -413,7 +413,13 @@ fn left_sets<'n>(n: &'n Node, sets: &mut Vec<&'n CharSet>) -> bool {
             true
         }
         Node::Look { body, .. } | Node::Repeat { body, .. } => left_sets(body, sets),
-        Node::Seq(v) | Node::Alt(v) => v.iter().fold(false, |acc, n| left_sets(n, sets) || acc),
+        Node::Seq(v) | Node::Alt(v) => {
+            let mut looks = false;
+            for n in v {
+                looks |= left_sets(n, sets);
+            }
+            looks
+        }
         _ => false,
     }
 }
