@@ -111,6 +111,29 @@ impl Vocabulary {
         draft.finish(added)
     }
 
+    /// Build from bytes in id order (`None`: a hole), and the ids that are special or added. Added and special tokens go by
+    /// their bytes where those are UTF-8.
+    pub fn from_pieces<'a>(
+        pieces: impl IntoIterator<Item = Option<&'a [u8]>>,
+        special: &[u32],
+        added: &[u32],
+    ) -> Result<Vocabulary, VocabError> {
+        let mut tokens: Vec<TokenSpec> =
+            pieces.into_iter().map(|piece| piece.map_or_else(TokenSpec::unused, TokenSpec::text)).collect();
+        let mut names = Vec::new();
+        for (ids, kind) in [(added, TokenKind::Added), (special, TokenKind::Special)] {
+            for &id in ids {
+                let Some(token) = tokens.get_mut(id as usize) else {
+                    let problem = "lies beyond the vocabulary";
+                    return Err(VocabError::TokenId { token: id.into(), text: String::new(), problem });
+                };
+                token.kind = kind;
+                names.extend(std::str::from_utf8(&token.bytes).map(|name| (name.to_owned(), id)));
+            }
+        }
+        Vocabulary::from_tokens(tokens, names)
+    }
+
     /// Map a vocabulary written by [`Vocabulary::save`]. Everything in the file is checked, once, here.
     pub fn open(path: impl AsRef<Path>) -> Result<Vocabulary, VocabError> {
         Ok(Vocabulary { buffer: Buffer::open(path.as_ref())? })

@@ -78,6 +78,17 @@ fn added_tokens_must_exist_and_differ() {
 }
 
 #[test]
+fn pieces_with_lists_of_ids() {
+    let pieces: [Option<&[u8]>; 4] = [Some(b"a"), None, Some(b"<eos>"), Some(b"\xff")];
+    let vocabulary = Vocabulary::from_pieces(pieces, &[2, 3], &[0, 3]).unwrap();
+    use TokenKind::*;
+    let kinds: Vec<_> = (0..4).map(|t| vocabulary.kind(t)).collect();
+    assert_eq!(kinds, [Added, Unused, Special, Special]);
+    assert_eq!(vocabulary.special_tokens().collect::<Vec<_>>(), [("<eos>", 2), ("a", 0)]);
+    assert!(matches!(Vocabulary::from_pieces(pieces, &[4], &[]), Err(VocabError::TokenId { token: 4, .. })));
+}
+
+#[test]
 fn tokens_that_are_too_long_are_refused() {
     let tokens = |n| Vocabulary::from_tokens(vec![TokenSpec::text(vec![b'x'; n])], vec![]);
     let longest = tokens(MAX_TOKEN_BYTES).unwrap();
