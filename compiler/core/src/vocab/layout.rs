@@ -134,6 +134,7 @@ impl Buffer {
         // another name and renamed, never written in place (see `save`), so an inode that has this name does not change
         // any more; replacing the file gives the name to another inode and leaves this mapping as it is. Should somebody
         // else write into it all the same, what is read are plain integers that are used through checked indexing.
+        // (Cutting a mapped file short ends the process, as it does for every program that maps files.)
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| VocabError::io("map", path, e))?;
         Buffer::check(Backing::Mapped(map))
     }

@@ -1,5 +1,6 @@
 //! The readers, on small files of each style.
 
+use proptest::prelude::*;
 use serde_json::{json, Value};
 
 use super::*;
@@ -291,5 +292,39 @@ fn base64_against_its_definition() {
     }
     for text in ["Z", "Zg", "Zg=", "Zh==", "Zm9=", "Z===", "====", "Zg==Zg==", "Zm 9", "Zm9v\n", "-_-_", "Zm8=="] {
         assert_eq!(decode(text), None, "{text}");
+    }
+}
+
+proptest! {
+    /// Whatever a file of a known format is turned into by accident or on purpose, a reader answers.
+    #[test]
+    fn mutated_files_never_panic(
+        edits in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0..3u8), 1..6)
+    ) {
+        let added = json!([{"id": 3, "content": "<x>", "special": true}, {"id": 4, "content": "▁▁"}]);
+        let sources = [
+            file(byte_fallback(), json!({"▁a": 0, "<0x0A>": 1, "é\n": 2}), added),
+            file(byte_level(), json!({"Ġa": 0, "b": 7}), json!([])),
+            tekken(json!([{"rank": 1, "token_str": "<s>"}])).to_string().into_bytes(),
+            b"YQ== 0\n5pc= 2\nIHRoZQ== 1\n".to_vec(),
+        ];
+        for mut source in sources {
+            for (at, byte, edit) in &edits {
+                let at = at.index(source.len());
+                match edit {
+                    0 => source[at] = *byte,
+                    1 => source.insert(at, *byte),
+                    _ => drop(source.remove(at)),
+                }
+            }
+            let readings = [
+                Vocabulary::from_huggingface(&source),
+                Vocabulary::from_tekken(&source),
+                Vocabulary::from_tiktoken(&source, [("<s>".to_string(), 9)]),
+            ];
+            for vocabulary in readings.into_iter().flatten() {
+                prop_assert_eq!(Vocabulary::from_bytes(vocabulary.as_bytes()).unwrap().as_bytes(), vocabulary.as_bytes());
+            }
+        }
     }
 }
