@@ -41,7 +41,7 @@ pub enum Body {
 /// A language of byte strings.
 ///
 /// Nesting is bounded by the front ends (see `Limits::depth`), so recursive functions over it are bounded too.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expr {
     /// The empty string.
@@ -88,12 +88,12 @@ pub enum Expr {
 }
 
 /// A deterministic automaton over bytes. State 0 is the start.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Dfa {
     pub states: Vec<DfaState>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DfaState {
     /// Inclusive byte ranges and their target, sorted and disjoint.
     pub edges: Vec<(u8, u8, u32)>,

@@ -9,10 +9,14 @@
 //! No unit is nullable at run time: a lowered rule is the language without the empty string, and a flag.
 
 mod chars;
+pub mod dispatch;
 mod expr;
 pub mod grammar;
 mod measure;
+pub mod object;
 mod operators;
+#[cfg(test)]
+mod simulator;
 #[cfg(test)]
 mod tests;
 

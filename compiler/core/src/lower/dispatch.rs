@@ -1,0 +1,547 @@
+//! TagDispatch: free text in which triggers hand over to tags.
+//!
+//! The automaton is Aho and Corasick's over triggers, stop strings and excluded strings, *closed over outputs*: what ends
+//! at a node includes what ends at the nodes that its suffixes reach, so a pattern that lies inside another is found.
+//! Most bytes do at a node what they do at the root; a node therefore has edges only for the bytes that continue a pattern
+//! and falls back to the root for the rest.
+//!
+//! Free text is valid UTF-8. Patterns are too, so a pattern begins at the beginning of a character; the nodes inside a
+//! character know what may follow, and where no pattern is under way a handful of states stand for the characters begun.
+//!
+//! # Where a tag opens
+//!
+//! After a trigger the tags of its hole follow, then the text begins anew. Of triggers that end at one place the longest
+//! counts. Where a longer pattern is still under way, a byte that continues it belongs to it; the tags of the shorter
+//! trigger must begin with another byte, so their hole is bound to a variant of the handler without those beginnings.
+//! Excluded strings bind the free text only, and a stop string that ends together with a trigger wins.
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::automata::acts::Acts;
+use crate::error::{CompileError, Result};
+use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, State, DEAD, NONE, PLAIN, REJECT, UNBOUNDED};
+use crate::ir::{DispatchRule, Expr, Rule};
+use crate::limits::Budget;
+
+use super::minimize;
+
+mod restrict;
+
+/// A lowered dispatch: hole `i` of `fsm` is to be bound to `bindings[i]`.
+#[derive(Clone, Debug)]
+pub struct LoweredDispatch {
+    pub fsm: Fsm,
+    pub bindings: Vec<Expr>,
+}
+
+/// Whether the text may be empty.
+pub fn nullable(rule: &DispatchRule) -> bool {
+    rule.open_end && rule.min_tags == 0
+}
+
+/// Lowers a dispatch; as everywhere, without the empty string. `rules` are those that its handlers refer to.
+pub fn lower_dispatch(
+    rule: &DispatchRule,
+    rules: &[Rule],
+    rule_nullable: &[bool],
+    budget: &Budget,
+) -> Result<LoweredDispatch> {
+    check(rule, rule_nullable)?;
+    let trie = Trie::new(rule, budget)?;
+    let mut b = Build {
+        rule,
+        rules,
+        rule_nullable,
+        budget,
+        trie,
+        asm: Assembly::default(),
+        at_node: FxHashMap::default(),
+        middle: [NONE; MIDDLES],
+        bare: FxHashMap::default(),
+        holes: FxHashMap::default(),
+        bindings: vec![],
+        work: vec![],
+        counting: Counting::of(rule),
+    };
+    let fsm = b.build()?;
+    Ok(LoweredDispatch { fsm: minimize(fsm), bindings: b.bindings })
+}
+
+fn check(rule: &DispatchRule, rule_nullable: &[bool]) -> Result<()> {
+    if rule.handlers.len() != rule.triggers.len() {
+        return Err(CompileError::invalid("", "each trigger needs one handler"));
+    }
+    let patterns = || rule.triggers.iter().chain(&rule.stops).chain(&rule.excludes);
+    if patterns().any(|p| p.is_empty()) {
+        return Err(CompileError::invalid("", "triggers, stop strings and excluded strings must not be empty"));
+    }
+    if let Some(p) = patterns().find(|p| std::str::from_utf8(p).is_err()) {
+        let text = String::from_utf8_lossy(p);
+        return Err(CompileError::invalid(
+            "",
+            format!("the pattern {text:?} is not valid UTF-8, as free text must be"),
+        ));
+    }
+    for (t, h) in rule.triggers.iter().zip(&rule.handlers) {
+        if super::nullable(h, rule_nullable) {
+            let t = String::from_utf8_lossy(t);
+            return Err(CompileError::invalid(
+                "",
+                format!("what follows the trigger {t:?} may be empty; it must not be"),
+            ));
+        }
+        if let Some(p) = rule.stops.iter().chain(&rule.excludes).find(|p| memchr::memmem::find(t, p).is_some()) {
+            let (t, p) = (String::from_utf8_lossy(t), String::from_utf8_lossy(p));
+            return Err(CompileError::invalid(
+                "",
+                format!("the trigger {t:?} can never be written, since it contains {p:?}, a stop or excluded string"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How tags are counted.
+#[derive(Clone, Copy)]
+struct Counting {
+    /// Register 0 holds how many tags are still needed and possible.
+    tags: Option<(u32, u32)>,
+    /// The text ends with the last tag: register 0 (if `needed`) or else 1 still needs something until then.
+    last: Last,
+    /// Before the first tag the text must not end (and there is no second).
+    first_ends: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Last {
+    /// Text goes on after every tag.
+    No,
+    /// The only tag is the last.
+    Only,
+    /// The counter tells.
+    Counter(u8),
+}
+
+impl Counting {
+    fn of(rule: &DispatchRule) -> Counting {
+        let max = rule.max_tags.unwrap_or(UNBOUNDED);
+        if rule.stop_after_last && max == 1 {
+            return Counting { tags: None, last: Last::Only, first_ends: rule.min_tags > 0 };
+        }
+        let last = match rule.stop_after_last && max != UNBOUNDED {
+            true if rule.min_tags == max => Last::Counter(0),
+            true => Last::Counter(1),
+            false => Last::No,
+        };
+        let counted = rule.min_tags > 0 || max != UNBOUNDED;
+        Counting { tags: counted.then_some((rule.min_tags, max)), last, first_ends: false }
+    }
+
+    fn bounded(&self) -> bool {
+        self.tags.is_some_and(|t| t.1 != UNBOUNDED)
+    }
+}
+
+/// What a node's text ends with.
+#[derive(Clone, Copy, PartialEq)]
+enum Ends {
+    Nothing,
+    Excluded,
+    Stop,
+    Trigger(u32),
+}
+
+struct Node {
+    /// Sorted by byte.
+    children: SmallVec<[(u8, u32); 2]>,
+    /// The longest proper suffix of the node's text that is a node.
+    suffix: u32,
+    depth: u32,
+    /// The character begun here: [`NONE`] at the end of one, else an index into [`MIDDLE`].
+    middle: u32,
+    ends: Ends,
+}
+
+struct Trie {
+    nodes: Vec<Node>,
+}
+
+impl Trie {
+    fn new(rule: &DispatchRule, budget: &Budget) -> Result<Trie> {
+        let root = Node { children: SmallVec::new(), suffix: 0, depth: 0, middle: NONE, ends: Ends::Nothing };
+        let mut trie = Trie { nodes: vec![root] };
+        let blocked = rule.max_tags == Some(0);
+        for (i, (t, h)) in rule.triggers.iter().zip(&rule.handlers).enumerate() {
+            // A trigger after which nothing can follow cannot be written.
+            let ends = if blocked || *h == Expr::Never { Ends::Excluded } else { Ends::Trigger(i as u32) };
+            let at = trie.insert(t, budget)?;
+            match trie.nodes[at as usize].ends {
+                Ends::Trigger(_) => {
+                    let t = String::from_utf8_lossy(t);
+                    return Err(CompileError::invalid("", format!("the trigger {t:?} stands twice")));
+                }
+                _ => trie.nodes[at as usize].ends = ends,
+            }
+        }
+        let ends_early = rule.stop_after_last && rule.max_tags == Some(1) && rule.min_tags > 0;
+        for stop in &rule.stops {
+            let at = trie.insert(stop, budget)?;
+            trie.nodes[at as usize].ends = if ends_early { Ends::Excluded } else { Ends::Stop };
+        }
+        for text in &rule.excludes {
+            let at = trie.insert(text, budget)?;
+            trie.nodes[at as usize].ends = Ends::Excluded;
+        }
+        trie.link();
+        Ok(trie)
+    }
+
+    fn insert(&mut self, text: &[u8], budget: &Budget) -> Result<u32> {
+        let mut at = 0u32;
+        for &b in text {
+            at = match self.nodes[at as usize].children.binary_search_by_key(&b, |c| c.0) {
+                Ok(i) => self.nodes[at as usize].children[i].1,
+                Err(i) => {
+                    budget.states(1)?;
+                    let to = self.nodes.len() as u32;
+                    let from = &self.nodes[at as usize];
+                    let (depth, middle) = (from.depth + 1, next_middle(from.middle, b));
+                    let ends = Ends::Nothing;
+                    self.nodes.push(Node { children: SmallVec::new(), suffix: 0, depth, middle, ends });
+                    self.nodes[at as usize].children.insert(i, (b, to));
+                    to
+                }
+            };
+        }
+        Ok(at)
+    }
+
+    /// Suffix links, and what ends at each node by way of them, breadth-first.
+    fn link(&mut self) {
+        let mut queue = vec![0u32];
+        let mut next = 0;
+        while let Some(&at) = queue.get(next) {
+            next += 1;
+            for (b, child) in self.nodes[at as usize].children.clone() {
+                queue.push(child);
+                let mut suffix = 0;
+                if at != 0 {
+                    let mut s = self.nodes[at as usize].suffix;
+                    suffix = loop {
+                        if let Some(to) = self.child(s, b) {
+                            break to;
+                        }
+                        if s == 0 {
+                            break 0;
+                        }
+                        s = self.nodes[s as usize].suffix;
+                    };
+                }
+                let below = self.nodes[suffix as usize].ends;
+                let node = &mut self.nodes[child as usize];
+                node.suffix = suffix;
+                // Excluded before stop before trigger; of triggers the longer, which is the node's own.
+                node.ends = match (node.ends, below) {
+                    (Ends::Excluded, _) | (_, Ends::Excluded) => Ends::Excluded,
+                    (Ends::Stop, _) | (_, Ends::Stop) => Ends::Stop,
+                    (Ends::Trigger(t), _) => Ends::Trigger(t),
+                    (Ends::Nothing, below) => below,
+                };
+            }
+        }
+    }
+
+    fn child(&self, at: u32, byte: u8) -> Option<u32> {
+        let children = &self.nodes[at as usize].children;
+        children.binary_search_by_key(&byte, |c| c.0).ok().map(|i| children[i].1)
+    }
+
+    /// Where bytes lead that continue a pattern under way at `at` of which at least `least` bytes are read.
+    fn continuations(&self, at: u32, least: u32) -> Vec<(u8, u32)> {
+        let mut found: Vec<(u8, u32)> = Vec::new();
+        let mut s = at;
+        while s != 0 && self.nodes[s as usize].depth >= least {
+            found.extend(&self.nodes[s as usize].children);
+            s = self.nodes[s as usize].suffix;
+        }
+        // The sort keeps the longest pattern first.
+        found.sort_by_key(|f| f.0);
+        found.dedup_by_key(|f| f.0);
+        found
+    }
+}
+
+const MIDDLES: usize = 7;
+/// Characters begun: the bytes that may follow, and what is begun then.
+const MIDDLE: [(u8, u8, u32); MIDDLES] = [
+    (0x80, 0xbf, NONE), // one more byte
+    (0x80, 0xbf, 0),    // two more
+    (0x80, 0xbf, 1),    // three more
+    (0xa0, 0xbf, 0),    // after E0
+    (0x80, 0x9f, 0),    // after ED
+    (0x90, 0xbf, 1),    // after F0
+    (0x80, 0x8f, 1),    // after F4
+];
+/// First bytes of characters, and what they begin.
+const LEAD: [(u8, u8, u32); 9] = [
+    (0x00, 0x7f, NONE),
+    (0xc2, 0xdf, 0),
+    (0xe0, 0xe0, 3),
+    (0xe1, 0xec, 1),
+    (0xed, 0xed, 4),
+    (0xee, 0xef, 1),
+    (0xf0, 0xf0, 5),
+    (0xf1, 0xf3, 2),
+    (0xf4, 0xf4, 6),
+];
+
+/// What is begun after one more byte of valid UTF-8.
+fn next_middle(middle: u32, byte: u8) -> u32 {
+    match MIDDLE.get(middle as usize) {
+        Some(m) => m.2,
+        None => LEAD.iter().find(|l| l.0 <= byte && byte <= l.1).map_or(NONE, |l| l.2),
+    }
+}
+
+#[derive(Default)]
+struct Assembly {
+    states: Vec<State>,
+    acts: Acts,
+}
+
+struct Build<'a> {
+    rule: &'a DispatchRule,
+    rules: &'a [Rule],
+    rule_nullable: &'a [bool],
+    budget: &'a Budget,
+    trie: Trie,
+    asm: Assembly,
+    at_node: FxHashMap<u32, u32>,
+    /// States in which a character has begun and no pattern is under way.
+    middle: [u32; MIDDLES],
+    /// States after a trigger with no longer pattern under way, by trigger.
+    bare: FxHashMap<u32, u32>,
+    /// By trigger and the first bytes that its tags must not have.
+    holes: FxHashMap<(u32, Vec<u8>), Option<u32>>,
+    bindings: Vec<Expr>,
+    /// Nodes whose states are still to be filled.
+    work: Vec<u32>,
+    counting: Counting,
+}
+
+/// The state that the text ends in.
+const END: u32 = 1;
+
+impl Build<'_> {
+    fn build(&mut self) -> Result<Fsm> {
+        let start = self.state()?;
+        let end = self.state()?;
+        debug_assert_eq!((start, end), (0, END));
+        self.asm.states[END as usize].accept = PLAIN;
+        let root = self.node(0)?;
+        while let Some(node) = self.work.pop() {
+            self.fill(node)?;
+        }
+        match self.counting.tags {
+            // The text begins like after a tag; only it must not be empty here.
+            None => self.asm.states[start as usize].fallback = root,
+            Some((min, max)) => {
+                let mut ops = vec![Op::Load { r: 0, min, max }];
+                if self.counting.last == Last::Counter(1) {
+                    ops.push(Op::Load { r: 1, min: max, max });
+                }
+                let load = self.asm.acts.intern(&ops)?;
+                let mut edges = self.asm.states[root as usize].edges.clone();
+                for e in &mut edges {
+                    e.act = self.asm.acts.compose(load, e.act)?;
+                }
+                self.asm.states[start as usize].edges = edges;
+            }
+        }
+        let counters = match (self.counting.tags, self.counting.last) {
+            (None, _) => 0,
+            (_, Last::Counter(1)) => 2,
+            _ => 1,
+        };
+        let acts = std::mem::take(&mut self.asm.acts).into_list();
+        let callees = (0..self.bindings.len() as u32).map(Callee::Hole).collect();
+        Ok(Fsm { states: std::mem::take(&mut self.asm.states), acts, callees, counters, ..Fsm::default() })
+    }
+
+    fn state(&mut self) -> Result<u32> {
+        self.budget.states(1)?;
+        self.asm.states.push(State::default());
+        Ok(self.asm.states.len() as u32 - 1)
+    }
+
+    /// The act of ending the text.
+    fn exit(&mut self) -> Result<u16> {
+        match self.counting.tags {
+            Some(_) => self.asm.acts.intern(&[Op::Exit { r: 0 }]),
+            None => Ok(PLAIN),
+        }
+    }
+
+    /// The state of a node.
+    fn node(&mut self, node: u32) -> Result<u32> {
+        if let Some(&s) = self.at_node.get(&node) {
+            return Ok(s);
+        }
+        let s = self.state()?;
+        self.at_node.insert(node, s);
+        self.work.push(node);
+        Ok(s)
+    }
+
+    /// The edge into a node: its act and target.
+    fn into(&mut self, node: u32) -> Result<(u16, u32)> {
+        match self.trie.nodes[node as usize].ends {
+            Ends::Excluded => Ok((PLAIN, DEAD)),
+            Ends::Stop => Ok((self.exit()?, END)),
+            Ends::Nothing => Ok((PLAIN, self.node(node)?)),
+            Ends::Trigger(t) => {
+                let act = if self.counting.bounded() { self.asm.acts.intern(&[Op::Room { r: 0 }])? } else { PLAIN };
+                let length = self.rule.triggers[t as usize].len() as u32;
+                if self.trie.continuations(node, length).is_empty() {
+                    if let Some(&s) = self.bare.get(&t) {
+                        return Ok((act, s));
+                    }
+                    let s = self.state()?;
+                    self.bare.insert(t, s);
+                    self.hand_over(s, t, vec![])?;
+                    return Ok((act, s));
+                }
+                Ok((act, self.node(node)?))
+            }
+        }
+    }
+
+    fn edges(&mut self, list: &[(u8, u32)]) -> Result<Vec<Edge>> {
+        let mut edges = Vec::with_capacity(list.len());
+        for &(b, to) in list {
+            let (act, target) = self.into(to)?;
+            edges.push(Edge { lo: b, hi: b, act, target });
+        }
+        Ok(edges)
+    }
+
+    fn fill(&mut self, node: u32) -> Result<()> {
+        let state = self.at_node[&node];
+        let (ends, middle) = (self.trie.nodes[node as usize].ends, self.trie.nodes[node as usize].middle);
+        if let Ends::Trigger(t) = ends {
+            let length = self.rule.triggers[t as usize].len() as u32;
+            let list = self.trie.continuations(node, length);
+            self.hand_over(state, t, list.iter().map(|l| l.0).collect())?;
+            let mut edges = self.edges(&list)?;
+            edges.retain(|e| e.target != DEAD);
+            self.asm.states[state as usize].edges = edges;
+            return Ok(());
+        }
+        if node == 0 {
+            let own = self.trie.nodes[0].children.clone();
+            let mut edges = self.edges(&own)?;
+            for (lo, hi, middle) in LEAD {
+                // The gaps between the bytes that begin a pattern.
+                let mut from = lo as u16;
+                let bytes = own.iter().map(|c| c.0).filter(|&b| lo <= b && b <= hi);
+                for b in bytes.map(u16::from).chain([hi as u16 + 1]).collect::<SmallVec<[u16; 8]>>() {
+                    if from < b {
+                        let target = self.inside(middle)?;
+                        edges.push(Edge { lo: from as u8, hi: (b - 1) as u8, act: PLAIN, target });
+                    }
+                    from = b + 1;
+                }
+            }
+            edges.retain(|e| e.target != DEAD);
+            edges.sort_unstable();
+            self.asm.states[state as usize].edges = edges;
+        } else {
+            let list = self.trie.continuations(node, 1);
+            let edges = self.edges(&list)?;
+            let fallback = self.inside(middle)?;
+            let state = &mut self.asm.states[state as usize];
+            (state.edges, state.fallback) = (edges, fallback);
+        }
+        if middle == NONE && self.rule.open_end && !self.counting.first_ends {
+            let exit = self.exit()?;
+            self.asm.states[state as usize].accept = exit;
+        }
+        debug_assert!(self.asm.states[END as usize].accept != REJECT);
+        Ok(())
+    }
+
+    /// The state in which no pattern is under way and a character has begun (or none).
+    fn inside(&mut self, middle: u32) -> Result<u32> {
+        let Some(&(lo, hi, next)) = MIDDLE.get(middle as usize) else { return self.node(0) };
+        if self.middle[middle as usize] == NONE {
+            let s = self.state()?;
+            self.middle[middle as usize] = s;
+            let target = self.inside(next)?;
+            self.asm.states[s as usize].edges.push(Edge { lo, hi, act: PLAIN, target });
+        }
+        Ok(self.middle[middle as usize])
+    }
+
+    /// The hole of a trigger, whose tags must not begin with `taken`, at `state`.
+    fn hand_over(&mut self, state: u32, trigger: u32, taken: Vec<u8>) -> Result<()> {
+        let key = (trigger, taken);
+        let hole = match self.holes.get(&key) {
+            Some(&h) => h,
+            None => {
+                let handler = &self.rule.handlers[trigger as usize];
+                let bound = if key.1.is_empty() {
+                    Some(handler.clone())
+                } else {
+                    restrict::without_first(handler, &key.1, self.rules, self.rule_nullable, self.budget)
+                        .map_err(|()| self.ambiguous(trigger, &key.1))?
+                };
+                let hole = bound.map(|e| {
+                    self.bindings.push(e);
+                    self.bindings.len() as u32 - 1
+                });
+                self.holes.insert(key, hole);
+                hole
+            }
+        };
+        let Some(hole) = hole else { return Ok(()) };
+        let tick: &[Op] = if self.counting.tags.is_some() { &[Op::Tick { r: 0 }] } else { &[] };
+        let ways: SmallVec<[(Vec<Op>, u32); 2]> = match self.counting.last {
+            Last::No => [(tick.to_vec(), self.node(0)?)].into_iter().collect(),
+            Last::Only => [(vec![], END)].into_iter().collect(),
+            Last::Counter(r) => {
+                let mut ops = tick.to_vec();
+                if r != 0 {
+                    ops.push(Op::Tick { r });
+                }
+                let (on, end) =
+                    ([ops.as_slice(), &[Op::Room { r }]].concat(), [ops.as_slice(), &[Op::Exit { r }]].concat());
+                [(on, self.node(0)?), (end, END)].into_iter().collect()
+            }
+        };
+        for (ops, target) in ways {
+            let act = self.asm.acts.intern(&ops)?;
+            self.asm.states[state as usize].refs.push(RefEdge { callee: hole, args: NONE, act, target });
+        }
+        Ok(())
+    }
+
+    fn ambiguous(&self, trigger: u32, taken: &[u8]) -> CompileError {
+        let t = String::from_utf8_lossy(&self.rule.triggers[trigger as usize]);
+        let longer = self.rule.triggers.iter().chain(&self.rule.stops).chain(&self.rule.excludes);
+        let longer = longer.filter(|p| p.len() > t.len() && memchr::memmem::find(p, t.as_bytes()).is_some());
+        let longer: Vec<_> = longer.map(|p| format!("{:?}", String::from_utf8_lossy(p))).collect();
+        CompileError::invalid(
+            "",
+            format!(
+                "the trigger {t:?} lies inside {}, and what follows it may begin with {:?}, which belongs to the longer \
+                 one; let the tags begin with a literal that differs, or change the triggers",
+                longer.join(", "),
+                String::from_utf8_lossy(taken),
+            ),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Dispatch against a direct reading of what it means.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ir::{Body, Grammar};
+use crate::limits::Limits;
+use crate::lower::simulator::Simulator;
+
+fn grammar(d: DispatchRule) -> Grammar {
+    let rule = |body| Rule { name: "r".into(), body };
+    let nested = Expr::alt([Expr::lit("["), Expr::seq([Expr::lit("b"), Expr::Rule(1), Expr::lit("]")])]);
+    Grammar { rules: vec![rule(Body::Dispatch(d)), rule(Body::Expr(nested))], root: 0 }
+}
+
+fn dispatch(tags: &[(&str, Expr)]) -> DispatchRule {
+    DispatchRule {
+        triggers: tags.iter().map(|t| t.0.as_bytes().to_vec()).collect(),
+        handlers: tags.iter().map(|t| t.1.clone()).collect(),
+        stops: vec![],
+        excludes: vec![],
+        min_tags: 0,
+        max_tags: None,
+        stop_after_last: false,
+        open_end: true,
+    }
+}
+
+fn check(d: DispatchRule, yes: &[&str], no: &[&str]) {
+    let sim = Simulator::new(&grammar(d)).unwrap();
+    for t in yes {
+        assert!(sim.accepts(t.as_bytes()), "{t}");
+    }
+    for t in no {
+        assert!(!sim.accepts(t.as_bytes()), "{t}");
+    }
+}
+
+#[test]
+fn a_trigger_inside_another_is_found() {
+    let d = dispatch(&[("bc", Expr::lit("Z")), ("abcd", Expr::lit("!"))]);
+    check(
+        d,
+        &["", "abcZ", "bcZ", "abcd!", "xxabcZabcd!", "ab", "zabZ"],
+        &["abc", "abcd", "abcdZ", "bc", "abc!", "bcd"],
+    );
+}
+
+#[test]
+fn the_longest_of_those_that_end_together_wins() {
+    let d = dispatch(&[("b", Expr::lit("1")), ("ab", Expr::lit("2"))]);
+    check(d, &["ab2", "b1", "xb1ab2"], &["ab1", "b2"]);
+}
+
+#[test]
+fn what_continues_a_longer_trigger_belongs_to_it() {
+    let d = dispatch(&[("b", Expr::alt([Expr::lit("c1"), Expr::lit("d")])), ("abc", Expr::lit("2"))]);
+    check(d, &["bc1", "bd", "abd", "abc2"], &["abc1", "abc"]);
+}
+
+#[test]
+fn a_handler_that_is_a_rule_is_restricted_too() {
+    let d = dispatch(&[("a", Expr::Rule(1)), ("ab", Expr::lit("!"))]);
+    check(d, &["a[", "ab!"], &["ab[]", "a", "ab"]);
+    let looping = Expr::alt([Expr::seq([Expr::Rule(1), Expr::lit("b")]), Expr::lit("b")]);
+    let mut g = grammar(dispatch(&[("a", Expr::Rule(1)), ("ab", Expr::lit("!"))]));
+    g.rules[1].body = Body::Expr(looping);
+    let error = Simulator::new(&g).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("\"a\" lies inside \"ab\""), "{error}");
+}
+
+#[test]
+fn text_is_utf8() {
+    let d = dispatch(&[("é", Expr::lit("1")), ("aè", Expr::lit("2"))]);
+    let sim = Simulator::new(&grammar(d)).unwrap();
+    for t in ["é1", "aè2", "ê", "aê", "x\u{7ff}\u{800}\u{ffff}\u{10000}\u{10ffff}é1", "aé1", "a\u{d7ff}"] {
+        assert!(sim.accepts(t.as_bytes()), "{t}");
+    }
+    let bad: [&[u8]; 9] = [
+        b"\xc3",
+        b"\x80",
+        b"\xc0\x80",
+        b"\xed\xa0\x80",
+        b"\xf4\x90\x80\x80",
+        b"\xe0\x80\x80",
+        b"\xff",
+        b"a\xc3",
+        "é".as_bytes(),
+    ];
+    for t in bad {
+        assert!(!sim.accepts(t), "{t:?}");
+    }
+}
+
+#[test]
+fn stops_and_excludes() {
+    let mut d = dispatch(&[("<", Expr::lit("t>"))]);
+    d.stops = vec![b"END".to_vec()];
+    d.excludes = vec![b"no".to_vec()];
+    d.open_end = false;
+    check(d.clone(), &["END", "a<t>bEND", "ENEND", "nEND"], &["", "a", "noEND", "ENDx", "<tEND"]);
+    d.min_tags = 1;
+    check(d.clone(), &["<t>END"], &["END", "xEND"]);
+    d.max_tags = Some(2);
+    d.stop_after_last = true;
+    check(d, &["<t>END", "<t>a<t>"], &["<t>", "END", "<t><t>END", "<t><t>a"]);
+}
+
+#[test]
+fn one_tag_needs_no_counter() {
+    let mut d = dispatch(&[("<", Expr::lit("t>"))]);
+    (d.max_tags, d.stop_after_last) = (Some(1), true);
+    check(d.clone(), &["", "a", "a<t>"], &["<", "<t>a"]);
+    assert_eq!(lower_dispatch(&d, &[], &[], &Budget::new(Limits::default())).unwrap().fsm.counters, 0);
+    d.min_tags = 1;
+    check(d.clone(), &["a<t>"], &["", "a", "<t>a"]);
+    (d.stop_after_last, d.min_tags) = (false, 0);
+    check(d, &["", "a<t>a"], &["<t><t>", "<"]);
+}
+
+#[test]
+fn states_stay_small() {
+    let d = dispatch(&[("<function=", Expr::lit("x")), ("<tool_call>", Expr::lit("y"))]);
+    let lowered = lower_dispatch(&d, &[], &[], &Budget::new(Limits::default())).unwrap();
+    let most = lowered.fsm.states.iter().map(|s| s.edges.len()).max();
+    let with_one = lowered.fsm.states.iter().filter(|s| s.edges.len() <= 2).count();
+    assert!(most < Some(16) && with_one + 2 >= lowered.fsm.states.len(), "{:?}", lowered.fsm.states);
+}
+
+#[test]
+fn impossible_patterns_are_named() {
+    let mut d = dispatch(&[("abc", Expr::lit("x"))]);
+    d.excludes = vec![b"b".to_vec()];
+    let error = lower_dispatch(&d, &[], &[], &Budget::new(Limits::default())).unwrap_err();
+    assert!(error.to_string().contains("\"abc\" can never be written"), "{error}");
+    let d = dispatch(&[("a", Expr::lit("x").opt())]);
+    assert!(lower_dispatch(&d, &[], &[], &Budget::new(Limits::default())).is_err());
+}
+
+/// The meaning of a dispatch, read off its definition, for handlers that are lists of words.
+fn allows(d: &DispatchRule, words: &[Vec<&str>], text: &[u8]) -> bool {
+    // All (text since the last tag, tags, position) that are possible.
+    let mut work = vec![(0usize, 0usize, 0u32)];
+    let ends = |s: &[u8], list: &[Vec<u8>]| list.iter().any(|p| s.ends_with(p));
+    let mut seen = std::collections::HashSet::new();
+    while let Some((from, at, tags)) = work.pop() {
+        if !seen.insert((from, at, tags)) {
+            continue;
+        }
+        let free = &text[from..at];
+        let trigger = (0..words.len()).filter(|&i| free.ends_with(&d.triggers[i])).max_by_key(|&i| d.triggers[i].len());
+        let mut continues = vec![];
+        if let Some(t) = trigger {
+            for p in d.triggers.iter().chain(&d.stops).chain(&d.excludes) {
+                for n in d.triggers[t].len()..p.len() {
+                    if free.ends_with(&p[..n]) {
+                        continues.push(p[n]);
+                    }
+                }
+            }
+            for w in &words[t] {
+                if text[at..].starts_with(w.as_bytes()) && !continues.contains(&w.as_bytes()[0]) {
+                    let to = at + w.len();
+                    if d.max_tags == Some(tags + 1) && d.stop_after_last {
+                        if to == text.len() {
+                            return true;
+                        }
+                    } else {
+                        work.push((to, to, tags + 1));
+                    }
+                }
+            }
+        } else if at == text.len() && d.open_end && tags >= d.min_tags {
+            return true;
+        }
+        if at < text.len() && (trigger.is_none() || continues.contains(&text[at])) {
+            let free = &text[from..at + 1];
+            if ends(free, &d.excludes) {
+                continue;
+            }
+            if ends(free, &d.stops) {
+                if tags >= d.min_tags && at + 1 == text.len() {
+                    return true;
+                }
+                continue;
+            }
+            if ends(free, &d.triggers) && Some(tags) == d.max_tags {
+                continue;
+            }
+            work.push((from, at + 1, tags));
+        }
+    }
+    false
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn accepts_what_it_should(
+        triggers in proptest::collection::btree_set("[abc]{1,4}", 1..4),
+        pick in proptest::collection::vec(proptest::collection::vec(0usize..6, 1..4), 3),
+        stops in proptest::sample::select(vec![vec![], vec!["."], vec![".", "e."], vec!["abca"], vec!["cc"]]),
+        excludes in proptest::sample::select(vec![vec![], vec!["!"], vec!["bab"], vec!["a!"]]),
+        min in 0u32..3,
+        max in proptest::option::of(0u32..3),
+        stop_after_last in any::<bool>(),
+        open_end in any::<bool>(),
+        texts in proptest::collection::vec("([abcxe.!]|aX|by|bc){0,9}", 120),
+    ) {
+        let choice = ["x", "aX", "by", "cy", "bc", "e."];
+        let words: Vec<Vec<&str>> =
+            triggers.iter().zip(&pick).map(|(_, p)| p.iter().map(|&i| choice[i]).collect()).collect();
+        let mut d = dispatch(&[]);
+        d.triggers = triggers.iter().map(|t| t.as_bytes().to_vec()).collect();
+        d.handlers = words.iter().map(|w| Expr::alt(w.iter().map(Expr::lit))).collect();
+        d.stops = stops.iter().map(|s| s.as_bytes().to_vec()).collect();
+        d.excludes = excludes.iter().map(|s| s.as_bytes().to_vec()).collect();
+        (d.min_tags, d.max_tags, d.stop_after_last, d.open_end) = (min, max, stop_after_last, open_end);
+        match Simulator::new(&grammar(d.clone())) {
+            Err(CompileError::Unsatisfiable { .. }) => {
+                for t in &texts {
+                    prop_assert!(!allows(&d, &words, t.as_bytes()), "{}", t);
+                }
+            }
+            Err(e) => prop_assert!(e.to_string().contains("can never be written"), "{}", e),
+            Ok(sim) => for t in &texts {
+                prop_assert_eq!(sim.accepts(t.as_bytes()), allows(&d, &words, t.as_bytes()), "{:?}", t);
+            },
+        }
+    }
+}
