@@ -20,7 +20,8 @@ a dead end in the kernel's automata shows up as a difference.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections import ChainMap
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -130,7 +131,7 @@ class Forest:
 # ------------------------------------------------------------------------------------------------ characters
 
 
-def between(low: tuple[int, ...], high: tuple[int, ...], digits: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+def between(low: tuple[int, ...], high: tuple[int, ...], digits: Ranges) -> Iterator[Ranges]:
     """The tuples from ``low`` to ``high`` in lexicographic order, as boxes: one (lowest, highest) pair a place.
 
     ``digits`` gives the lowest and highest digit of each place.
@@ -175,7 +176,7 @@ class Characters:
     def __init__(self, forest: Forest) -> None:
         self.forest = forest
 
-    def boxes(self, boxes: Iterable[list[tuple[int, int]]]) -> Node:
+    def boxes(self, boxes: Iterable[Ranges]) -> Node:
         return self.forest.alt(self.forest.seq(self.forest.byte([place]) for place in box) for box in boxes)
 
     def utf8(self, ranges: Iterable[tuple[int, int]]) -> Node:
@@ -563,9 +564,9 @@ class Reference:
                         reached.add(child)
                         work.append(child)
             value = dict.fromkeys(reached, False)
-            look = lambda n: self._productive[n] if n in self._productive else value[n]  # noqa: E731
+            known = ChainMap(value, self._productive)
             while True:
-                new = [n for n in reached if not value[n] and self._has_word(n, look)]
+                new = [n for n in reached if not value[n] and self._has_word(n, known)]
                 if not new:
                     break
                 value.update(dict.fromkeys(new, True))
@@ -594,19 +595,19 @@ class Reference:
         """Each reference that the tree may make first, followed by its rest."""
         return [self.forest.cat(self.forest.make("call", callee), rest) for callee, rest in self.calls(node)]
 
-    def _has_word(self, node: Node, known: Callable[[Node], bool]) -> bool:
+    def _has_word(self, node: Node, known: Mapping[Node, bool]) -> bool:
         kind, args = node.kind, node.args
         if kind in ("empty", "byte", "token"):
             return True
         if kind == "cat":
-            return known(args[0]) and known(args[1])
+            return known[args[0]] and known[args[1]]
         if kind == "repeat":
-            return args[1] == 0 or known(args[0])
+            return args[1] == 0 or known[args[0]]
         if kind in ("regular", "automaton"):
             return self._regular_has_word(node)
         if kind == "dispatch" and self.nullable(node):
             return True
-        return any(known(part) for part in self._parts(node))
+        return any(known[part] for part in self._parts(node))
 
     def _regular_has_word(self, node: Node) -> bool:
         """Search the (finitely many) derivatives for one that matches the empty word."""
