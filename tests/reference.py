@@ -19,24 +19,20 @@ a dead end in the kernel's automata shows up as a difference.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 from collections import ChainMap
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from .trees import SCALARS, Characters, Forest, Node
+
 Json = Any
-Ranges = list[tuple[int, int]]
 
-#: All Unicode scalar values.
-SCALARS: Ranges = [(0, 0xD7FF), (0xE000, 0x10FFFF)]
-
-#: What JSON may write with a letter after the backslash.
-SHORT_ESCAPES = {
-    0x22: b'\\"', 0x5C: b"\\\\", 0x2F: b"\\/",
-    0x08: b"\\b", 0x0C: b"\\f", 0x0A: b"\\n", 0x0D: b"\\r", 0x09: b"\\t",
-}  # fmt: skip
+#: Where bytes change their part in UTF-8.
+UTF8_BOUNDS = b"\x80\x90\xa0\xc0\xc2\xe0\xe1\xed\xee\xf0\xf1\xf4\xf5"
 
 
 # ------------------------------------------------------------------------------------------------ symbols
@@ -53,185 +49,6 @@ Symbol = int | Special
 
 #: What a reference names: ("rule", id), ("string", min, max) or ("guarded", bytes, callee).
 Callee = tuple[Any, ...]
-
-
-# ------------------------------------------------------------------------------------------------ trees
-
-
-class Node:
-    """An interned expression: equal means identical. Made by ``Forest.make`` only."""
-
-    __slots__ = ("args", "kind")
-
-    def __init__(self, kind: str, args: tuple[Any, ...]) -> None:
-        self.kind = kind
-        self.args = args
-
-    def __repr__(self) -> str:
-        return self.kind + (repr(self.args) if self.args else "")
-
-
-class Forest:
-    """The intern table, and constructors that keep trees in a small normal form."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[tuple[Hashable, ...], Node] = {}
-        self.empty = self.make("empty")
-        self.never = self.make("never")
-
-    def make(self, kind: str, *args: Any) -> Node:
-        key = (kind, *args)
-        node = self._nodes.get(key)
-        if node is None:
-            node = self._nodes[key] = Node(kind, args)
-        return node
-
-    def byte(self, ranges: Iterable[tuple[int, int]]) -> Node:
-        """One byte of the ranges."""
-        allowed = frozenset(b for lo, hi in ranges for b in range(lo, hi + 1))
-        return self.make("byte", allowed) if allowed else self.never
-
-    def literal(self, data: bytes) -> Node:
-        return self.seq(self.byte([(b, b)]) for b in data)
-
-    def cat(self, first: Node, second: Node) -> Node:
-        if first is self.never or second is self.never:
-            return self.never
-        if first is self.empty:
-            return second
-        if second is self.empty:
-            return first
-        if first.kind == "cat":  # right-nested, so that equal sequences are equal trees
-            return self.cat(first.args[0], self.cat(first.args[1], second))
-        return self.make("cat", first, second)
-
-    def seq(self, parts: Iterable[Node]) -> Node:
-        result = self.empty
-        for part in reversed(list(parts)):
-            result = self.cat(part, result)
-        return result
-
-    def alt(self, parts: Iterable[Node]) -> Node:
-        flat: set[Node] = set()
-        for part in parts:
-            flat |= part.args[0] if part.kind == "alt" else {part}
-        flat.discard(self.never)
-        if not flat:
-            return self.never
-        return next(iter(flat)) if len(flat) == 1 else self.make("alt", frozenset(flat))
-
-    def repeat(self, body: Node, low: int, high: int | None) -> Node:
-        if high is not None and high < low:
-            return self.never
-        if high == 0:
-            return self.empty
-        return body if (low, high) == (1, 1) else self.make("repeat", body, low, high)
-
-
-# ------------------------------------------------------------------------------------------------ characters
-
-
-def between(low: tuple[int, ...], high: tuple[int, ...], digits: Ranges) -> Iterator[Ranges]:
-    """The tuples from ``low`` to ``high`` in lexicographic order, as boxes: one (lowest, highest) pair a place.
-
-    ``digits`` gives the lowest and highest digit of each place.
-    """
-    if not low:
-        yield []
-        return
-    first, last = low[0], high[0]
-    least = tuple(d[0] for d in digits[1:])
-    most = tuple(d[1] for d in digits[1:])
-    if first == last:
-        for rest in between(low[1:], high[1:], digits[1:]):
-            yield [(first, first), *rest]
-        return
-    if low[1:] != least:
-        for rest in between(low[1:], most, digits[1:]):
-            yield [(first, first), *rest]
-        first += 1
-    if high[1:] != most:
-        for rest in between(least, high[1:], digits[1:]):
-            yield [(last, last), *rest]
-        last -= 1
-    if first <= last:
-        yield [(first, last), *digits[1:]]
-
-
-def clip(ranges: Iterable[tuple[int, int]], low: int, high: int) -> Ranges:
-    """The part of the ranges that lies in ``low..=high``."""
-    return [(max(lo, low), min(hi, high)) for lo, hi in ranges if max(lo, low) <= min(hi, high)]
-
-
-def without(ranges: Iterable[tuple[int, int]], points: Iterable[int]) -> Ranges:
-    rest = list(ranges)
-    for p in points:
-        rest = clip(rest, 0, p - 1) + clip(rest, p + 1, 0x10FFFF)
-    return rest
-
-
-class Characters:
-    """Code point ranges as trees over bytes: in UTF-8, and as JSON strings may spell them."""
-
-    def __init__(self, forest: Forest) -> None:
-        self.forest = forest
-
-    def boxes(self, boxes: Iterable[Ranges]) -> Node:
-        return self.forest.alt(self.forest.seq(self.forest.byte([place]) for place in box) for box in boxes)
-
-    def utf8(self, ranges: Iterable[tuple[int, int]]) -> Node:
-        ranges = list(ranges)
-        parts = []
-        for length, (low, high) in enumerate([(0, 0x7F), (0x80, 0x7FF), (0x800, 0xFFFF), (0x10000, 0x10FFFF)], 1):
-            for lo, hi in clip(ranges, low, high):
-                for a, b in clip([(lo, hi)], 0, 0xD7FF) + clip([(lo, hi)], 0xE000, 0x10FFFF):
-                    digits = [(0, 255)] + [(0x80, 0xBF)] * (length - 1)
-                    parts.append(self.boxes(between(tuple(chr(a).encode()), tuple(chr(b).encode()), digits)))
-        return self.forest.alt(parts)
-
-    def hex_unit(self, low: int, high: int) -> Node:
-        r"""``\uXXXX`` for the UTF-16 code units from ``low`` to ``high``."""
-
-        def nibbles(n: int) -> tuple[int, ...]:
-            return (n >> 12, n >> 8 & 15, n >> 4 & 15, n & 15)
-
-        def digit(lo: int, hi: int) -> Node:
-            text = "".join(f"{d:x}{d:X}" for d in range(lo, hi + 1))
-            return self.forest.byte((ord(c), ord(c)) for c in text)
-
-        parts = [
-            self.forest.seq(digit(*place) for place in box)
-            for box in between(nibbles(low), nibbles(high), [(0, 15)] * 4)
-        ]
-        return self.forest.cat(self.forest.literal(b"\\u"), self.forest.alt(parts))
-
-    def hex_escape(self, ranges: Iterable[tuple[int, int]]) -> Node:
-        r"""The ranges as ``\uXXXX``, or as a surrogate pair."""
-        ranges = list(ranges)
-        parts = [self.hex_unit(lo, hi) for lo, hi in clip(ranges, 0, 0xD7FF) + clip(ranges, 0xE000, 0xFFFF)]
-        for lo, hi in clip(ranges, 0x10000, 0x10FFFF):
-            a, b = lo - 0x10000, hi - 0x10000
-            pairs = between((a >> 10, a & 0x3FF), (b >> 10, b & 0x3FF), [(0, 0x3FF)] * 2)
-            for (h0, h1), (l0, l1) in pairs:
-                head = self.hex_unit(0xD800 + h0, 0xD800 + h1)
-                parts.append(self.forest.cat(head, self.hex_unit(0xDC00 + l0, 0xDC00 + l1)))
-        return self.forest.alt(parts)
-
-    def json(self, ranges: Iterable[tuple[int, int]], free: bool) -> Node:
-        r"""One character of the ranges inside a JSON string.
-
-        Raw where JSON allows it, by its short escape if it has one, and as ``\uXXXX``: always where it is a control
-        character or not ASCII, and everywhere if ``free``.
-        """
-        ranges = list(ranges)
-        raw = self.utf8(without(clip(ranges, 0x20, 0x10FFFF), [0x22, 0x5C]))
-        short = self.forest.alt(self.forest.literal(s) for c, s in SHORT_ESCAPES.items() if clip(ranges, c, c))
-        spelt = ranges if free else clip(ranges, 0, 0x1F) + clip(ranges, 0x7F, 0x10FFFF)
-        return self.forest.alt([raw, short, self.hex_escape(spelt)])
-
-    def json_text(self, text: str, free: bool = True) -> Node:
-        """All spellings of one string, without its quotes."""
-        return self.forest.seq(self.json([(ord(c), ord(c))], free) for c in text)
 
 
 # ------------------------------------------------------------------------------------------------ the reference
@@ -290,7 +107,7 @@ class Reference:
         if kind == "object":
             return self.forest.cat(self.forest.literal(b"{"), self._object(rule, frozenset(), 0))
         assert kind == "dispatch", kind
-        return self.forest.make("dispatch", rule, b"", 0)
+        return self.forest.make("dispatch", rule, b"", 0, b"")
 
     def _json_string(self, low: int, high: int | None) -> Node:
         quote = self.forest.literal(b'"')
@@ -367,31 +184,40 @@ class Reference:
                 key = self.spelling(rule, prop["name"])
                 rest = self._object(rule, seen | {i}, count + 1)
                 ways.append(forest.seq([before, quote, key, quote, colon, self.read(prop["value"]), rest]))
-            names = [self.characters.json_text(p["name"]) for p in properties]
             for other in spec["others"]:
-                any_text = forest.repeat(self.characters.json(SCALARS, True), 0, None)
-                key = self._minus(any_text if other["keys"] is None else self.read(other["keys"]), names)
+                key = self._undeclared(rule, other["keys"])
                 rest = self._object(rule, seen | {others} if in_order else seen, count + 1)
                 ways.append(forest.seq([before, quote, key, quote, colon, self.read(other["value"]), rest]))
         return forest.alt(ways)
 
     def spelling(self, rule: int, name: str) -> Node:
-        """How a declared name may be written."""
+        """How a declared name may be written: without needless escapes."""
         node = self._spelt.get((rule, name))
         if node is None:
-            node = self._spelt[rule, name] = self.characters.json_text(name)
+            node = self._spelt[rule, name] = self.characters.json_text(name, free=False)
         return node
 
-    # -- dispatch: the recent free text (what may become a trigger or stop string) and the number of tags so far
+    def _undeclared(self, rule: int, keys: Json) -> Node:
+        """An undeclared key. Where there are declared ones it has no needless escapes, like they."""
+        properties = self.rules[rule]["body"]["object"]["properties"]
+        text = self.forest.repeat(self.characters.json(SCALARS, not properties), 0, None)
+        key = text if keys is None else self.read(keys)
+        names = tuple(frozenset([self.characters.json_text(p["name"], free=True)]) for p in properties)
+        return self.forest.make("regular", (frozenset([text]), frozenset([key])), names)
 
-    def _dispatch(self, rule: int, text: bytes, tags: int) -> Node:
+    # -- dispatch: the recent free text (what may become a trigger or stop string), the number of tags so far, and the
+    #    beginning of a character, since free text is UTF-8
+
+    def _dispatch(self, rule: int, text: bytes, tags: int, partial: bytes = b"") -> Node:
         """``text`` may be cut to its longest end that begins a pattern: no other part of it can matter."""
         spec = self.rules[rule]["body"]["dispatch"]
         patterns = [bytes(p) for kind in ("triggers", "stops", "excludes") for p in spec[kind]]
         while not any(p.startswith(text) for p in [*patterns, b""]):
             text = text[1:]
         bound = max(spec["min_tags"], spec["max_tags"] or 0)
-        return self.forest.make("dispatch", rule, text, tags if spec["max_tags"] is not None else min(tags, bound))
+        if spec["max_tags"] is None:
+            tags = min(tags, bound)
+        return self.forest.make("dispatch", rule, text, tags, partial)
 
     @staticmethod
     def _opened(spec: Json, text: bytes) -> int | None:
@@ -411,7 +237,7 @@ class Reference:
 
     def _handler(self, node: Node) -> Node | None:
         """What follows the trigger that has just ended, if one has."""
-        rule, text, tags = node.args
+        rule, text, tags, _ = node.args
         spec = self.rules[rule]["body"]["dispatch"]
         trigger = self._opened(spec, text)
         if trigger is None:
@@ -422,7 +248,7 @@ class Reference:
         return self.forest.cat(handler, rest)
 
     def _step_dispatch(self, node: Node, symbol: Symbol) -> set[Node]:
-        rule, text, tags = node.args
+        rule, text, tags, partial = node.args
         spec = self.rules[rule]["body"]["dispatch"]
         trigger = self._opened(spec, text)
         found: set[Node] = set()
@@ -434,13 +260,19 @@ class Reference:
         if trigger is not None and symbol not in self._continuations(spec, text, trigger):
             return found
         text += bytes([symbol])
+        partial += bytes([symbol])
+        try:
+            if codecs.getincrementaldecoder("utf-8")().decode(partial):
+                partial = b""
+        except UnicodeDecodeError:
+            return found
         if any(text.endswith(bytes(e)) for e in spec["excludes"]):
             return found
         if any(text.endswith(bytes(s)) for s in spec["stops"]):
             return found | ({self.forest.empty} if tags >= spec["min_tags"] else set())
         if self._opened(spec, text) is not None and tags == spec["max_tags"]:
             return found
-        return found | {self._dispatch(rule, text, tags)}
+        return found | {self._dispatch(rule, text, tags, partial)}
 
     def _guard(self, no: frozenset[int], node: Node) -> Node:
         """The words of a tree that are not empty and do not begin with one of the bytes."""
@@ -475,8 +307,11 @@ class Reference:
         if kind == "automaton":
             return bool(args[0][args[1]][1])
         if kind == "dispatch":
-            spec = self.rules[args[0]]["body"]["dispatch"]
-            return bool(spec["open_end"]) and args[2] >= spec["min_tags"] and self._opened(spec, args[1]) is None
+            rule, text, tags, partial = args
+            spec = self.rules[rule]["body"]["dispatch"]
+            return (
+                bool(spec["open_end"]) and tags >= spec["min_tags"] and not partial and self._opened(spec, text) is None
+            )
         return False
 
     def step(self, node: Node, symbol: Symbol) -> frozenset[Node]:
@@ -653,6 +488,10 @@ class Reference:
                 below = [self.unfold(tree)]
             elif kind == "dispatch":
                 spec = self.rules[args[0]]["body"]["dispatch"]
+                sets |= {
+                    frozenset(range(b))
+                    for b in (0x80, 0x90, 0xA0, 0xC0, 0xC2, 0xE0, 0xE1, 0xED, 0xEE, 0xF0, 0xF1, 0xF4, 0xF5)
+                }
                 for pattern in (p for k in ("triggers", "stops", "excludes") for p in spec[k]):
                     sets |= {frozenset([b]) for b in pattern}
                 handler = self._handler(tree)
