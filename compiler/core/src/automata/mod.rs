@@ -6,12 +6,15 @@
 //! has the set operations of counter-free languages, and [`run`] executes an FSM directly (an oracle for tests).
 
 pub mod acts;
+mod classes;
 pub mod determinize;
 pub mod dfa;
 pub mod minimize;
 pub mod nfa;
 pub mod product;
 pub mod run;
+#[cfg(test)]
+mod tests;
 pub mod utf8;
 
 pub use determinize::determinize;

@@ -50,6 +50,9 @@ const SURROGATES: &[Level] = &[
     NIBBLE,
 ];
 
+/// A run of leading digits, and the ranges of what follows any of them.
+type Part = (u32, u32, Vec<(u32, u32)>);
+
 /// Builds templates bottom-up, sharing equal nodes.
 #[derive(Default)]
 pub struct Digits {
@@ -85,9 +88,8 @@ impl Digits {
         };
         let shift: u32 = rest.iter().map(bits).sum();
         let mask = (1u32 << shift) - 1;
-        // Runs of leading digits and what may follow them.
-        let mut parts: Vec<(u32, u32, Vec<(u32, u32)>)> = vec![];
-        fn add(parts: &mut Vec<(u32, u32, Vec<(u32, u32)>)>, digit: u32, sub: (u32, u32)) {
+        let mut parts: Vec<Part> = vec![];
+        fn add(parts: &mut Vec<Part>, digit: u32, sub: (u32, u32)) {
             match parts.last_mut() {
                 Some((lo, hi, subs)) if *lo == digit && *hi == digit => subs.push(sub),
                 _ => parts.push((digit, digit, vec![sub])),

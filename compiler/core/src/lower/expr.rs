@@ -66,8 +66,11 @@ pub struct Builder<'a> {
     pub(super) operators: u32,
     callees: FxHashMap<Callee, u32>,
     args: FxHashMap<Vec<(u32, u32)>, u32>,
-    templates: FxHashMap<(Vec<(u32, u32)>, u8), Arc<Template>>,
+    templates: FxHashMap<Spelled, Arc<Template>>,
 }
+
+/// Code point ranges and how their members are spelled: 0 for UTF-8, 1 and 2 for JSON (2: free).
+type Spelled = (Vec<(u32, u32)>, u8);
 
 /// One expression still to be put between two states.
 struct Task<'e> {
@@ -388,7 +391,7 @@ impl<'a> Builder<'a> {
         tasks: &mut Vec<Task<'e>>,
     ) -> Result<()> {
         let Task { from, to, counter: r, .. } = task;
-        let inner = r.checked_add(1).unwrap_or(u8::MAX);
+        let inner = r.saturating_add(1);
         self.use_counters(inner)?;
         let enter = self.act(&[Op::Load { r, min, max: max.unwrap_or(UNBOUNDED) }, Op::Tick { r }])?;
         let (again, leave) = (self.act(&[Op::Tick { r }])?, self.act(&[Op::Exit { r }])?);
@@ -421,7 +424,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// One character in the given spelling: 0 for UTF-8, 1 and 2 for JSON (2: free).
+    /// One character in the given spelling (see [`Spelled`]).
     fn chars(&mut self, ranges: &[(u32, u32)], spelling: u8, from: u32, to: u32) -> Result<()> {
         if spelling == 0 && ranges.iter().all(|r| r.1 < 0x80) {
             for &(lo, hi) in ranges {
