@@ -1,1 +1,3 @@
 //! schema
+
+pub mod numbers;
