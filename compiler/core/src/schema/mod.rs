@@ -1,3 +1,5 @@
 //! schema
 
+pub mod formats;
 pub mod numbers;
+pub mod strings;
