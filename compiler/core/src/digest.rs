@@ -21,6 +21,8 @@ use crate::limits::Budget;
 use crate::lower::grammar::LoweredRule;
 use crate::FORMAT_VERSION;
 
+mod order;
+
 pub type Digest = [u8; 32];
 
 /// Digests of all rules of a grammar, by rule number.
@@ -51,34 +53,71 @@ enum Kind {
 
 /// Digests of every rule.
 pub fn digests(rules: &[LoweredRule], budget: &Budget) -> Result<Digests> {
-    let n = rules.len();
-    let mut d = Digests { unit: vec![[0; 32]; n], node: vec![[0; 32]; n] };
     let graph = Graph::new(rules);
-    let mut local = vec![NONE; n];
-    let mut writer = Writer::default();
+    let mut hashing = Hashing::new(rules.len());
+    graph.components(|members| hashing.component(rules, &graph, members, budget))?;
+    Ok(hashing.digests)
+}
+
+/// Digests of every rule, once the references of each state have been put in an order that does not depend on how rules
+/// are numbered, and the states are numbered accordingly (see [`order`]).
+pub fn canonicalize(rules: &mut [LoweredRule], budget: &Budget) -> Result<Digests> {
+    let graph = Graph::new(rules);
+    let mut hashing = Hashing::new(rules.len());
     graph.components(|members| {
+        hashing.enter(members);
+        let ordered = order::references(rules, members, &hashing.digests.node, &hashing.local, budget);
+        hashing.leave(members);
+        ordered?;
+        hashing.component(rules, &graph, members, budget)
+    })?;
+    Ok(hashing.digests)
+}
+
+/// Digests under way: components are hashed after those that they refer to.
+struct Hashing {
+    digests: Digests,
+    /// Numbers of the members of the component at hand.
+    local: Vec<u32>,
+    writer: Writer,
+}
+
+impl Hashing {
+    fn new(n: usize) -> Hashing {
+        Hashing {
+            digests: Digests { unit: vec![[0; 32]; n], node: vec![[0; 32]; n] },
+            local: vec![NONE; n],
+            writer: Writer::default(),
+        }
+    }
+
+    fn enter(&mut self, members: &[u32]) {
+        (0u32..).zip(members).for_each(|(i, &m)| self.local[m as usize] = i);
+    }
+
+    fn leave(&mut self, members: &[u32]) {
+        members.iter().for_each(|&m| self.local[m as usize] = NONE);
+    }
+
+    fn component(&mut self, rules: &[LoweredRule], graph: &Graph, members: &[u32], budget: &Budget) -> Result<()> {
         budget.tick()?;
+        let d = &mut self.digests;
         match members {
             &[r] if !graph.targets(r).contains(&r) => {
                 let rule = &rules[r as usize];
-                let unit = writer.unit(Kind::Unit, &rule.fsm, &d.node, &[]).0;
+                let unit = self.writer.unit(Kind::Unit, &rule.fsm, &d.node, &[]).0;
                 d.unit[r as usize] = unit;
                 d.node[r as usize] = node_digest(unit, rule.holes.iter().map(|&h| d.node[h as usize]));
                 Ok(())
             }
             _ => {
-                for (i, &m) in members.iter().enumerate() {
-                    local[m as usize] = i as u32;
-                }
-                let result = component(rules, members, &local, &mut d, &mut writer, budget);
-                for &m in members {
-                    local[m as usize] = NONE;
-                }
+                self.enter(members);
+                let result = component(rules, members, &self.local, &mut self.digests, &mut self.writer, budget);
+                self.leave(members);
                 result
             }
         }
-    })?;
-    Ok(d)
+    }
 }
 
 /// The digest of a unit whose holes are bound.
@@ -134,7 +173,8 @@ fn component(
         }
         info.push(Member { shape: *blake3::hash(&bound).as_bytes(), inside, references });
     }
-    let class = refine(&info, budget)?;
+    let shapes: Vec<Digest> = info.iter().map(|m| m.shape).collect();
+    let class = refine(&shapes, info.iter().map(|m| &m.inside[..]), true, budget)?;
     let count = class.iter().max().map_or(0, |&c| c as usize + 1);
 
     let mut seen = vec![false; count];
@@ -175,19 +215,31 @@ fn component(
     Ok(())
 }
 
-/// Classes of members that cannot be told apart, numbered independently of the members' order.
-fn refine(info: &[Member], budget: &Budget) -> Result<Vec<u32>> {
-    let mut order: Vec<usize> = (0..info.len()).collect();
-    order.sort_unstable_by_key(|&i| info[i].shape);
-    let mut class = vec![0u32; info.len()];
-    let mut count = number(&order, &mut class, |a, b| info[a].shape == info[b].shape);
-    let mut signature: Vec<Vec<u32>> = vec![Vec::new(); info.len()];
-    while count < info.len() {
-        for (i, s) in signature.iter_mut().enumerate() {
+/// Classes of members that cannot be told apart, numbered independently of the members' order. `inside` is what each refers
+/// to, whose order counts if `ordered`.
+fn refine<'m>(
+    shapes: &[Digest],
+    inside: impl Iterator<Item = &'m [u32]> + Clone,
+    ordered: bool,
+    budget: &Budget,
+) -> Result<Vec<u32>> {
+    let n = shapes.len();
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_unstable_by_key(|&i| shapes[i]);
+    let mut class = vec![0u32; n];
+    let mut count = number(&order, &mut class, |a, b| shapes[a] == shapes[b]);
+    let mut signature: Vec<Vec<u32>> = vec![Vec::new(); n];
+    while count < n {
+        for ((i, s), inside) in signature.iter_mut().enumerate().zip(inside.clone()) {
             budget.tick()?;
             s.clear();
+            s.extend(inside.iter().map(|&t| class[t as usize]));
+            if !ordered {
+                s.sort_unstable();
+            }
             s.push(class[i]);
-            s.extend(info[i].inside.iter().map(|&t| class[t as usize]));
+            // Classes only split: the old one comes first in the comparison.
+            s.rotate_right(1);
         }
         order.sort_by(|&a, &b| signature[a].cmp(&signature[b]));
         let finer = number(&order, &mut class, |a, b| signature[a] == signature[b]);
@@ -464,5 +516,4 @@ impl Graph {
 }
 
 #[cfg(test)]
-#[path = "digest_tests.rs"]
 mod tests;

@@ -9,6 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::digest::{canonicalize, Digests};
 use crate::error::{CompileError, Result};
 use crate::fsm::{Callee, Fsm};
 use crate::ir::{Body, Expr, Grammar, ObjectRule, RuleId};
@@ -28,13 +29,14 @@ pub struct LoweredRule {
     pub holes: Vec<u32>,
 }
 
-/// Every rule that the root reaches. No FSM matches the empty string: where a rule's language holds it, references to
+/// Every rule that the root reaches, in canonical form. No FSM matches the empty string: where a rule's language holds it, references to
 /// the rule are optional, and for the root there is a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoweredGrammar {
     pub rules: Vec<LoweredRule>,
     pub root: u32,
     pub root_nullable: bool,
+    pub digests: Digests,
 }
 
 /// Lowers a grammar. Fails with [`CompileError::Unsatisfiable`] if its root matches nothing, not even the empty string.
@@ -176,7 +178,8 @@ impl<'g> Lowering<'g> {
             }
             self.place(fsm, name, holes, &mut out, &mut order, &mut place)?;
         }
-        Ok(Some(LoweredGrammar { rules: out, root: 0, root_nullable: facts.nullable[root] }))
+        let digests = canonicalize(&mut out, self.budget)?;
+        Ok(Some(LoweredGrammar { rules: out, root: 0, root_nullable: facts.nullable[root], digests }))
     }
 
     fn expr(&self, e: &Expr, facts: &Facts, cut: bool) -> Result<Fsm> {
@@ -321,5 +324,4 @@ fn prune_object(o: &ObjectRule, facts: &Facts) -> ObjectRule {
 }
 
 #[cfg(test)]
-#[path = "grammar_tests.rs"]
 mod tests;
