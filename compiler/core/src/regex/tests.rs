@@ -327,7 +327,7 @@ fn pattern_node() -> impl Strategy<Value = Node> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_patterns(node in pattern_node()) {
@@ -385,6 +385,24 @@ fn json_spelling_of_classes() {
     let one = |c: u32| Expr::JsonChars { ranges: vec![(c, c)], free: false };
     let xz = Expr::JsonChars { ranges: vec![(120, 122)], free: false };
     assert_eq!(e, Expr::seq([Expr::lit("ab"), one(34), xz, one(10)]));
+}
+
+#[test]
+fn automata_in_json_spelling() {
+    let e = regex(r"^((?!ab)[^c])*$", Alphabet::Json, Anchoring::Search, &budget()).unwrap();
+    for (text, want) in [
+        (r##"b\na\""##, true),
+        (r"\u00e9é", true),
+        (r"\ud83d\ude00", true),
+        ("", true),
+        ("xab", false),
+        ("a\nb", false),
+        ("ac", false),
+        (r"a\/b", true),
+        (r"\ud83d", false),
+    ] {
+        assert_eq!(matches(&e, text), want, "{text}");
+    }
 }
 
 #[test]
@@ -446,6 +464,11 @@ fn hostile_patterns_end() {
         r"(?!a\b.)(a|-)".repeat(300),
         format!("^({})*$", "(?!ab)a?".repeat(500)),
         "((?!ab)a{1000}){1000}".into(),
+        format!("(?<=ab){}", "a?".repeat(1_400)),
+        r"(?:(?!b.)a\b?){700}".into(),
+        "(?:(?!b.)a?){700}$".into(),
+        r"(\w*\b){20}".into(),
+        "(?=(?=(?=a*b)*c)*d)*".into(),
     ] {
         let _ = compiles(&p);
     }

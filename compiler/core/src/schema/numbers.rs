@@ -611,6 +611,14 @@ fn exponent(s: Scientific, byte: u8) -> Option<Scientific> {
     let mut value = s.value * 10 + i64::from(byte - b'0');
     if s.to == UNBOUNDED {
         value = value.min(s.from);
+    } else if value > s.to {
+        return None;
+    } else if value * 10 > s.to {
+        // No further digit fits: one state for all of these.
+        if value < s.from {
+            return None;
+        }
+        value = s.to;
     }
-    (value <= s.to).then_some(Scientific { place: Place::Exponent, value, ..s })
+    Some(Scientific { place: Place::Exponent, value, ..s })
 }

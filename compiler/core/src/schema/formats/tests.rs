@@ -296,3 +296,27 @@ fn the_json_alphabet_spells_quotes() {
     let Expr::Automaton(dfa) = format("email", Alphabet::Json).unwrap().unwrap() else { panic!() };
     assert!(accepts(&dfa, r#"\"joe\"@a.b"#) && !accepts(&dfa, "\"joe\"@a.b") && accepts(&dfa, "joe@a.b"));
 }
+
+/// As lowered: two counters in one unit, a handful of states.
+#[test]
+fn host_names_are_counted() {
+    let budget = Budget::new(Limits::default());
+    let e = format("hostname", Alphabet::Json).unwrap().unwrap();
+    let fsm = lower::lower_expr(&e, &[], &budget).unwrap().fsm;
+    assert!(fsm.states.len() < 20);
+    let host = |labels: &[usize]| labels.iter().map(|&n| "a".repeat(n)).collect::<Vec<_>>().join(".");
+    for (text, want) in [
+        (host(&[63]), true),
+        (host(&[64]), false),
+        (host(&[3, 63, 2]), true),
+        (host(&[3, 64, 2]), false),
+        (host(&[63, 63, 63, 61]), true),
+        (host(&[63, 63, 63, 62]), false),
+        (host(&[1; 127]), true),
+        (host(&[1; 128]), false),
+        ("a-b.c--d".into(), true),
+        ("a-.b".into(), false),
+    ] {
+        assert_eq!(crate::automata::run::accepts(&fsm, text.as_bytes()), want, "{text}");
+    }
+}
