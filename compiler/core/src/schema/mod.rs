@@ -1,5 +1,245 @@
-//! schema
+//! JSON Schema (drafts 4 to 2020-12) to grammar IR.
+//!
+//! A rule stands for a *conjunction*: a set of schema locations that must all hold (or must not: see `flat::Atom`).
+//! Expanding it reads the keywords of each location ([`gather`]), follows references, and leaves flat constraints per
+//! JSON type plus a list of open choices (`anyOf`, `oneOf`, `if`, what `not` turned into), which [`alternatives`]
+//! multiplies out type by type. The values of properties and the items of arrays are conjunctions again, so that
+//! `allOf`, siblings of `$ref` and overlapping `patternProperties` compose exactly; a conjunction met before is a
+//! reference to its rule, so recursion ends. Conjunctions wait in a queue: nothing recurses along the schema's nesting.
+//!
+//! What cannot be enforced is an error that names the keyword, or a warning under `lenient`.
 
-pub mod formats;
-pub mod numbers;
-pub mod strings;
+mod alternatives;
+mod array;
+mod decimal;
+mod documents;
+mod emit;
+mod flat;
+mod gather;
+mod keyword;
+mod leaf;
+mod negate;
+mod object;
+mod parse;
+mod prune;
+#[cfg(test)]
+mod tests;
+mod uri;
+mod validate;
+
+use std::collections::VecDeque;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::Value;
+
+pub use crate::ir::PropertyOrder;
+pub use keyword::Draft;
+pub use parse::parse;
+
+use crate::error::{CompileError, Result};
+use crate::ir::{Body, Expr, Grammar, Rule, RuleId, Separators};
+use crate::limits::Budget;
+use documents::{Documents, LocId};
+use flat::{Atom, Conj, Flat};
+use keyword::Kw;
+
+/// Whitespace around structural characters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Whitespace {
+    /// Wherever JSON allows some.
+    #[default]
+    Flexible,
+    /// None.
+    Compact,
+    /// As given.
+    Exactly(Separators),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    pub order: PropertyOrder,
+    pub space: Whitespace,
+    /// The draft, whatever `$schema` says; `None`: by `$schema`, 2020-12 without one.
+    pub draft: Option<Draft>,
+    /// What cannot be enforced becomes a warning instead of an error.
+    pub lenient: bool,
+}
+
+/// Something that the grammar does not enforce, or that the specification has it ignore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    pub pointer: String,
+    pub keyword: String,
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compiled {
+    pub grammar: Grammar,
+    pub warnings: Vec<Warning>,
+}
+
+/// Compile a schema that needs no other documents.
+pub fn compile(source: &Value, options: &Options, budget: &Budget) -> Result<Compiled> {
+    compile_with(source, &[], options, budget)
+}
+
+/// Compile a schema; references to other documents are looked up in `registry` by URI.
+pub fn compile_with(
+    source: &Value,
+    registry: &[(String, Value)],
+    options: &Options,
+    budget: &Budget,
+) -> Result<Compiled> {
+    parse::check_depth(source, budget)?;
+    for (_, v) in registry {
+        parse::check_depth(v, budget)?;
+    }
+    // Dynamic scopes and annotations cost; they are kept only once something asks for them.
+    let (mut track, mut dynamic) = (false, false);
+    loop {
+        let mut c = Compiler::new(source, registry, options, budget, track, dynamic);
+        let result = c.run();
+        if (c.need_track && !track) || (c.need_dynamic && !dynamic) {
+            track |= c.need_track;
+            dynamic |= c.need_dynamic;
+            continue;
+        }
+        return result;
+    }
+}
+
+/// What is known about a conjunction that was asked for.
+enum Memo {
+    Never,
+    Is(Expr),
+}
+
+/// A conjunction whose rule is still to be made.
+enum Pending<'a> {
+    Flat(Box<Flat<'a>>),
+    /// The alternatives of a keyword.
+    Choice(LocId, Kw),
+}
+
+/// Rules that all of a grammar shares.
+#[derive(Default)]
+struct Shared {
+    string: Option<RuleId>,
+    value: Option<RuleId>,
+    array: Option<RuleId>,
+    object: Option<RuleId>,
+}
+
+struct Compiler<'a> {
+    docs: Documents<'a>,
+    options: &'a Options,
+    budget: &'a Budget,
+    space: Separators,
+    track: bool,
+    need_track: bool,
+    need_dynamic: bool,
+    rules: Vec<Rule>,
+    memo: FxHashMap<Conj, Memo>,
+    queue: VecDeque<(RuleId, Pending<'a>)>,
+    shared: Shared,
+    emptiness: FxHashMap<Conj, (bool, u32)>,
+    leaves: leaf::Leaves<'a>,
+    warnings: Vec<Warning>,
+    warned: FxHashSet<(LocId, Kw)>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(
+        source: &'a Value,
+        registry: &'a [(String, Value)],
+        options: &'a Options,
+        budget: &'a Budget,
+        track: bool,
+        dynamic: bool,
+    ) -> Compiler<'a> {
+        Compiler {
+            docs: Documents::new(source, registry, options.draft, dynamic),
+            options,
+            budget,
+            space: match &options.space {
+                Whitespace::Flexible => Separators::flexible(),
+                Whitespace::Compact => Separators::compact(),
+                Whitespace::Exactly(s) => s.clone(),
+            },
+            track,
+            need_track: false,
+            need_dynamic: false,
+            rules: vec![],
+            memo: FxHashMap::default(),
+            queue: VecDeque::new(),
+            shared: Shared::default(),
+            emptiness: FxHashMap::default(),
+            leaves: leaf::Leaves::default(),
+            warnings: vec![],
+            warned: FxHashSet::default(),
+        }
+    }
+
+    fn run(&mut self) -> Result<Compiled> {
+        let root = self.docs.root();
+        let nothing = || CompileError::unsatisfiable("", "no JSON value satisfies the schema");
+        let Some(value) = self.value(Conj::from_slice(&[Atom::is(root)]))? else { return Err(nothing()) };
+        self.work_off()?;
+        let root = match value {
+            Expr::Rule(r) => r,
+            e => self.add_rule("root".into(), Body::Expr(e))?,
+        };
+        let mut grammar = Grammar { rules: std::mem::take(&mut self.rules), root };
+        if !prune::prune(&mut grammar) {
+            return Err(nothing());
+        }
+        for (pointer, dialect) in std::mem::take(&mut self.docs.unknown_dialects) {
+            self.warnings.push(Warning {
+                pointer: format!("{pointer}/$schema"),
+                keyword: "$schema".into(),
+                reason: format!("{dialect:?} is not a draft known here; read as 2020-12"),
+            });
+        }
+        for loc in std::mem::take(&mut self.docs.ignored_siblings) {
+            self.note(loc, Kw::Ref, "up to draft 7, what stands beside it is ignored".into());
+        }
+        Ok(Compiled { grammar, warnings: std::mem::take(&mut self.warnings) })
+    }
+
+    fn add_rule(&mut self, name: String, body: Body) -> Result<RuleId> {
+        self.budget.states(1)?;
+        self.rules.push(Rule { name, body });
+        Ok(self.rules.len() as RuleId - 1)
+    }
+
+    fn place(&self, loc: LocId, kw: Kw) -> String {
+        let mut p = self.docs.pointer(loc);
+        uri::push_token(&mut p, kw.text());
+        p
+    }
+
+    /// The keyword cannot be enforced: an error, or under `lenient` a warning and no constraint.
+    fn unsupported(&mut self, loc: LocId, kw: Kw, reason: &str, remedy: &str) -> Result<()> {
+        if self.options.lenient {
+            self.note(loc, kw, format!("not enforced: {reason}"));
+            return Ok(());
+        }
+        Err(CompileError::unsupported(self.place(loc, kw), kw.text(), reason, remedy))
+    }
+
+    fn note(&mut self, loc: LocId, kw: Kw, reason: String) {
+        if self.warned.insert((loc, kw)) {
+            let w = Warning { pointer: self.place(loc, kw), keyword: kw.text().into(), reason };
+            self.warnings.push(w);
+        }
+    }
+
+    fn invalid(&self, loc: LocId, message: &str) -> CompileError {
+        CompileError::invalid(self.docs.pointer(loc), message)
+    }
+
+    fn invalid_kw(&self, loc: LocId, kw: Kw, message: &str) -> CompileError {
+        CompileError::invalid(self.place(loc, kw), format!("{}: {message}", kw.text()))
+    }
+}

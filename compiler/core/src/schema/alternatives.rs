@@ -1,0 +1,351 @@
+//! Choices worked off: a conjunction as a list of alternatives without choices, for one type at a time.
+//!
+//! Going type by type keeps the list short: a branch about another type is no alternative at all, and a branch that
+//! says nothing about this type makes its whole choice void. What remains is multiplied out, within a limit; branches
+//! that contradict what is known are dropped as soon as they are added.
+
+use std::rc::Rc;
+
+use serde_json::Value;
+use smallvec::{smallvec, SmallVec};
+
+use super::documents::{LocId, Step};
+use super::flat::*;
+use super::keyword::Kw;
+use super::validate::equal;
+use super::Compiler;
+use crate::error::{CompileError, Result};
+
+/// How deep emptiness is looked for in the values of properties and items.
+pub(super) const LOOK: u32 = 4;
+
+impl<'a> Compiler<'a> {
+    /// The alternatives of a conjunction; `None` if there are more than `most`.
+    pub(super) fn alternatives(&mut self, flat: Flat<'a>, most: usize, look: u32) -> Result<Option<Vec<Flat<'a>>>> {
+        let mut out = vec![];
+        let mut stack = vec![flat];
+        while let Some(mut f) = stack.pop() {
+            self.budget.tick()?;
+            if f.is_dead() {
+                continue;
+            }
+            if out.len() + stack.len() > most {
+                return Ok(None);
+            }
+            if f.choices.is_empty() {
+                if f.object.some.is_empty() || !f.types.has(Types::OBJECT) {
+                    out.push(f);
+                } else {
+                    self.name_some_property(&mut f)?;
+                    stack.push(f);
+                }
+                continue;
+            }
+            let (choice, node) = f.choices.remove(0);
+            let first = stack.len();
+            self.branch(f, &choice, node, look, &mut stack)?;
+            // The stack is read from its end: the first branch comes first.
+            stack[first..].reverse();
+        }
+        Ok(Some(out))
+    }
+
+    /// Add the live branches of a choice to the list.
+    fn branch(
+        &mut self,
+        f: Flat<'a>,
+        choice: &Rc<Disjunction<'a>>,
+        node: u32,
+        look: u32,
+        out: &mut Vec<Flat<'a>>,
+    ) -> Result<()> {
+        let mut live: Vec<(usize, Flat<'a>)> = vec![];
+        for (i, lits) in choice.options.iter().enumerate() {
+            let mut g = f.clone();
+            self.assume(&mut g, lits, node, true)?;
+            if g.is_dead() || (look > 0 && self.contradicts(&g, look - 1)?) {
+                continue;
+            }
+            if g.edits == f.edits && g.choices.len() == f.choices.len() && !choice.exclusive && !self.track {
+                out.push(f);
+                return Ok(());
+            }
+            live.push((i, g));
+        }
+        if live.len() > 1 && live.iter().all(|(_, g)| g.values.is_some() && g.choices.len() == f.choices.len()) {
+            let values = self.finite_union(&f, &live, choice.exclusive)?;
+            let mut g = f;
+            g.edits += 1;
+            g.values = Some(Rc::new(values));
+            out.push(g);
+            return Ok(());
+        }
+        if choice.exclusive && live.len() > 1 && look > 0 {
+            self.exclude_each_other(&f, choice, node, look, &mut live)?;
+        }
+        out.extend(live.into_iter().map(|(_, g)| g));
+        Ok(())
+    }
+
+    /// What alternatives that are lists of values amount to.
+    fn finite_union(
+        &mut self,
+        f: &Flat<'a>,
+        live: &[(usize, Flat<'a>)],
+        exclusive: bool,
+    ) -> Result<Vec<&'a Value>> {
+        let mut found: Vec<(&'a Value, usize)> = vec![];
+        let mut strings: rustc_hash::FxHashMap<&'a str, usize> = Default::default();
+        for (_, g) in live {
+            for v in g.values.iter().flat_map(|v| v.iter().copied()) {
+                if !f.types.has(Types::of(v)) || !self.all_hold(&g.lits[f.lits.len()..], v)? {
+                    continue;
+                }
+                let old = match v {
+                    Value::String(s) => {
+                        let next = found.len();
+                        let i = *strings.entry(s).or_insert(next);
+                        (i < next).then_some(i)
+                    }
+                    v => found.iter().position(|(w, _)| equal(v, w)),
+                };
+                match old {
+                    Some(i) => found[i].1 += 1,
+                    None => found.push((v, 1)),
+                }
+            }
+        }
+        Ok(found.into_iter().filter(|(_, n)| !exclusive || *n == 1).map(|(v, _)| v).collect())
+    }
+
+    pub(super) fn all_hold(&mut self, lits: &[Lit<'a>], v: &Value) -> Result<bool> {
+        for l in lits {
+            if !self.lit_holds(l, v)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Exactly one branch: where two may hold at once, each is narrowed by the other's negation.
+    fn exclude_each_other(
+        &mut self,
+        f: &Flat<'a>,
+        choice: &Rc<Disjunction<'a>>,
+        node: u32,
+        look: u32,
+        live: &mut Vec<(usize, Flat<'a>)>,
+    ) -> Result<()> {
+        let mut negations: Vec<SmallVec<[Lit<'a>; 2]>> = vec![SmallVec::new(); live.len()];
+        for a in 0..live.len() {
+            for b in a + 1..live.len() {
+                let mut both = live[a].1.clone();
+                self.assume(&mut both, &choice.options[live[b].0], node, true)?;
+                if self.flat_empty(both, look)? {
+                    continue;
+                }
+                for (x, y) in [(a, b), (b, a)] {
+                    if let [Lit::Atom(other)] = choice.options[live[y].0][..] {
+                        negations[x].push(Lit::Atom(other.flipped()));
+                    }
+                }
+            }
+        }
+        let mut kept = vec![];
+        for ((i, mut g), lits) in live.drain(..).zip(negations) {
+            if !lits.is_empty() {
+                match self.assume(&mut g, &lits, node, false) {
+                    Err(CompileError::Unsupported { .. }) => self.ambiguous(choice.loc)?,
+                    r => r?,
+                }
+            }
+            if !g.is_dead() && !self.contradicts(&g, look - 1)? {
+                kept.push((i, g));
+            }
+        }
+        *live = kept;
+        Ok(())
+    }
+
+    pub(super) fn ambiguous(&mut self, loc: LocId) -> Result<()> {
+        self.unsupported(
+            loc,
+            Kw::OneOf,
+            "an instance may satisfy two alternatives at once, and nothing regular tells them apart",
+            "Use anyOf, or tell the alternatives apart by type, by a constant or by a required property; or lenient=True",
+        )
+    }
+
+    /// "Some property fails this keyword" as a choice among the names that there can be.
+    fn name_some_property(&mut self, f: &mut Flat<'a>) -> Result<()> {
+        let Some((loc, kw)) = f.object.some.pop() else { return Ok(()) };
+        let Some(v) = self.docs.get(loc, kw) else { return Ok(()) };
+        let schema = self.docs.child(loc, v, Step::Key(kw.text()));
+        if kw == Kw::AdditionalProperties && v == &Value::Bool(false) {
+            for name in f.object.required.clone() {
+                if !self.is_named(loc, name)? {
+                    return Ok(());
+                }
+            }
+        }
+        let Some(names) = self.closed_names(f) else {
+            return self.unsupported(
+                loc,
+                kw,
+                "its negation is needed (not, if, or alternatives of oneOf that overlap) where further properties are allowed",
+                "Set additionalProperties to false there, or tell the alternatives apart by a required property",
+            );
+        };
+        let mut options: Vec<Lits<'a>> = vec![];
+        for name in names {
+            match kw {
+                Kw::AdditionalProperties => {
+                    if !self.is_named(loc, name)? {
+                        options.push(smallvec![Lit::Require(name), Lit::Property(name, Atom::isnt(schema))]);
+                    }
+                }
+                Kw::PatternProperties => {
+                    for (pattern, s) in self.map(loc, kw, v)? {
+                        if self.pattern_matches(loc, kw, pattern, name)? {
+                            let child = self.docs.child(loc, s, Step::In(kw.text(), pattern));
+                            options.push(smallvec![Lit::Require(name), Lit::Property(name, Atom::isnt(child))]);
+                        }
+                    }
+                }
+                _ => {
+                    if !self.holds(schema, &Value::String(name.to_owned()), 64)? {
+                        options.push(smallvec![Lit::Require(name)]);
+                    }
+                }
+            }
+        }
+        if options.is_empty() {
+            f.restrict(Types::OBJECT.not());
+        } else {
+            self.choice(f, NO_NODE, loc, kw, options);
+        }
+        Ok(())
+    }
+
+    /// All names that the object can have, if a schema closes it.
+    fn closed_names(&self, f: &Flat<'a>) -> Option<Vec<&'a str>> {
+        let closed = f.object.parts.iter().find(|p| {
+            p.additional == Some(&Value::Bool(false)) && p.patterns.map_or(true, |m| m.is_empty())
+        })?;
+        Some(closed.properties.map(|m| m.keys().map(String::as_str).collect()).unwrap_or_default())
+    }
+
+    /// Whether a required property or item cannot have a value.
+    fn contradicts(&mut self, f: &Flat<'a>, look: u32) -> Result<bool> {
+        if look == 0 {
+            return Ok(false);
+        }
+        if f.types == Types::OBJECT && (f.object.parts.len() > 1 || !f.object.properties.is_empty()) {
+            return self.object_empty(f, look);
+        }
+        Ok(false)
+    }
+
+    fn object_empty(&mut self, f: &Flat<'a>, look: u32) -> Result<bool> {
+        if f.object.max.is_some_and(|m| m < f.object.required.len() as u64) {
+            return Ok(true);
+        }
+        for name in f.object.required.clone() {
+            let Some(atoms) = self.quietly(|c| c.name_atoms(f, name))? else { continue };
+            if (atoms.len() > 1 || atoms.iter().any(|a| a.negated() || self.docs.value(a.loc()).is_boolean()))
+                && self.provably_empty(&atoms, look)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Run something whose being unsupported is no error here.
+    fn quietly<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
+        match run(self) {
+            Ok(t) => Ok(Some(t)),
+            Err(CompileError::Unsupported { .. } | CompileError::Invalid { .. } | CompileError::Limit { name: "depth", .. }) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether a conjunction certainly has no instance. `false` says nothing.
+    pub(super) fn provably_empty(&mut self, conj: &[Atom], look: u32) -> Result<bool> {
+        if look == 0 {
+            return Ok(false);
+        }
+        let key: Conj = conj.into();
+        if let Some((empty, depth)) = self.emptiness.get(&key) {
+            if *empty || *depth >= look {
+                return Ok(*empty);
+            }
+        }
+        let empty = match self.quietly(|c| c.flatten(conj, Types::ALL))? {
+            Some(flat) => self.flat_empty(flat, look)?,
+            None => false,
+        };
+        self.emptiness.insert(key, (empty, look));
+        Ok(empty)
+    }
+
+    /// The same for a conjunction taken apart.
+    pub(super) fn flat_empty(&mut self, f: Flat<'a>, look: u32) -> Result<bool> {
+        if f.is_dead() {
+            return Ok(true);
+        }
+        if let Some(values) = f.values.clone() {
+            for v in values.iter() {
+                if f.types.has(Types::of(v)) && self.quietly(|c| c.all_hold(&f.lits, v))? != Some(false) {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
+        for group in Types::GROUPS {
+            if !f.types.has(group) {
+                continue;
+            }
+            if f.choices.is_empty() && f.object.some.is_empty() {
+                if !self.leaf_empty(&f, group, look)? {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let mut g = f.clone();
+            g.restrict(group);
+            let Some(Some(list)) = self.quietly(|c| c.alternatives(g, 64, look - 1))? else { return Ok(false) };
+            for alt in list {
+                let empty = match &alt.values {
+                    Some(_) => self.flat_empty(alt, look)?,
+                    None => self.leaf_empty(&alt, group, look)?,
+                };
+                if !empty {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn leaf_empty(&mut self, f: &Flat<'a>, group: Types, look: u32) -> Result<bool> {
+        match group {
+            Types::NUMBER => {
+                let n = &f.number;
+                Ok(n.is_empty() || (n.min.value.is_some() && n.min.value == n.max.value && n.min.value.as_ref().is_some_and(|v| n.except.contains(v))))
+            }
+            Types::STRING => self.quietly(|c| c.string_empty(&f.string)).map(|r| r == Some(true)),
+            Types::ARRAY => {
+                for i in 0..f.array.min.min(16) as usize {
+                    let (atoms, _) = self.item_atoms(f, i)?;
+                    if self.provably_empty(&atoms, look - 1)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Types::OBJECT => self.object_empty(f, look - 1),
+            _ => Ok(false),
+        }
+    }
+}

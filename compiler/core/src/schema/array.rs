@@ -1,0 +1,368 @@
+//! Arrays: items by position, counts, `contains`, and unique items of finite sets.
+
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+use smallvec::SmallVec;
+
+use super::documents::Step;
+use super::flat::*;
+use super::keyword::Kw;
+use super::Compiler;
+use crate::error::{CompileError, Result};
+use crate::ir::{Body, Expr, RuleId};
+
+/// Positions that are told apart one by one where items must be counted by rules.
+const POSITIONS: u64 = 256;
+/// Optional items in a row that are nested in one expression; more get rules of their own.
+const NESTED: usize = 16;
+
+/// The rest of an array after some items: how many there were (as far as it matters), and how many matched each
+/// `contains` (as far as it matters).
+type Progress = (u64, SmallVec<[u64; 2]>);
+
+impl<'a> Compiler<'a> {
+    /// What holds for an item, and what must hold besides if no `contains` has evaluated it.
+    pub(super) fn item_atoms(&mut self, f: &Flat<'a>, i: usize) -> Result<(Conj, Vec<(u32, Atom)>)> {
+        let mut atoms = Conj::new();
+        let a = &f.array;
+        for part in &a.parts {
+            let place = match part.prefix {
+                Some((kw, list)) if i < list.len() => Some((&list[i], Step::Nth(kw, i))),
+                _ => part.rest.map(|(kw, v)| (v, Step::Key(kw))),
+            };
+            if let Some((schema, step)) = place {
+                atoms.push(Atom::is(self.docs.child(part.loc, schema, step)));
+            }
+        }
+        atoms.extend(a.items.iter().filter(|(at, _)| *at == i).map(|(_, atom)| *atom));
+        let mut rest = vec![];
+        for (node, schema) in &a.unevaluated {
+            let by_part = a.parts.iter().any(|p| {
+                f.under(p.node, *node) && (p.rest.is_some() || p.prefix.is_some_and(|(_, list)| i < list.len()))
+            });
+            let inside = a.unevaluated.iter().any(|(n, _)| n != node && f.under(*n, *node));
+            if !by_part && !inside {
+                rest.push((*node, Atom::is(*schema)));
+            }
+        }
+        Ok((atoms, rest))
+    }
+
+    /// The first position from which on all items are alike.
+    fn alike_from(&self, f: &Flat<'a>) -> usize {
+        let prefix = f.array.parts.iter().filter_map(|p| p.prefix).map(|(_, l)| l.len()).max().unwrap_or(0);
+        let lits = f.array.items.iter().map(|(i, _)| i + 1).max().unwrap_or(0);
+        let contains = f.array.contains.iter().map(|c| c.from).max().unwrap_or(0);
+        prefix.max(lits).max(contains)
+    }
+
+    /// An array; `None` if nothing can match.
+    pub(super) fn array(&mut self, f: &Flat<'a>) -> Result<Option<Expr>> {
+        if let Some((loc, kw)) = f.array.except {
+            self.unsupported(loc, kw, "excluding a constant array", "Exclude it by one of its items instead")?;
+        }
+        if f.array.min > u32::MAX as u64 {
+            return Ok(None);
+        }
+        if let Some(loc) = f.array.unique {
+            if f.array.max.map_or(true, |m| m > 1) {
+                if let Some(e) = self.unique(f)? {
+                    return Ok(e);
+                }
+                self.unsupported(
+                    loc,
+                    Kw::UniqueItems,
+                    "items that need not be one of a few values cannot be compared with each other by a grammar",
+                    "List the possible items in an enum, or leave it out (lenient=True) and check afterwards",
+                )?;
+            }
+        }
+        if !f.array.contains.is_empty() {
+            return self.array_with_contains(f);
+        }
+        let alike = self.alike_from(f);
+        let most = f.array.max.filter(|m| *m < u32::MAX as u64);
+        let positions = most.map_or(alike, |m| alike.min(m as usize));
+        let mut items = Vec::with_capacity(positions);
+        for i in 0..positions {
+            let item = self.item(f, i)?;
+            let never = item.is_none();
+            items.push(item);
+            if never {
+                break;
+            }
+        }
+        // An impossible item ends the array before it.
+        let mut most = most;
+        let rest = if items.last().is_some_and(Option::is_none) {
+            items.pop();
+            most = Some(items.len() as u64);
+            None
+        } else if most.is_some_and(|m| m <= items.len() as u64) {
+            None
+        } else {
+            let rest = self.item(f, alike)?;
+            if rest.is_none() {
+                most = Some(items.len() as u64);
+            }
+            rest
+        };
+        let min = f.array.min;
+        if most.is_some_and(|m| m < min) {
+            return Ok(None);
+        }
+        if most == Some(0) {
+            return Ok(Some(self.brackets(None, true)));
+        }
+        let items: Vec<Expr> = items.into_iter().flatten().collect();
+        let first = match (items.first(), &rest) {
+            (Some(first), _) => first.clone(),
+            (None, Some(rest)) => rest.clone(),
+            (None, None) => return Ok(Some(self.brackets(None, true))),
+        };
+        // What follows the last item that has a place of its own.
+        let used = items.len().max(1) as u64;
+        let mut tail = match rest {
+            Some(rest) if most.map_or(true, |m| m > used) => {
+                let more = Expr::seq([self.space.comma.clone(), rest]);
+                let bound = |n: u64| n.saturating_sub(used).min(u32::MAX as u64) as u32;
+                Some(more.repeat(bound(min), most.map(bound)))
+            }
+            _ => None,
+        };
+        // Items that may be missing nest, the others follow each other; both from the back.
+        let mut required: Vec<Expr> = vec![];
+        let mut nested = 0;
+        for (i, item) in items.into_iter().enumerate().skip(1).rev() {
+            let comma = self.space.comma.clone();
+            if (i as u64) < min {
+                required.push(item);
+                required.push(comma);
+            } else {
+                let inner = Expr::Seq([comma, item].into_iter().chain(tail.take()).collect());
+                nested += 1;
+                tail = Some(if nested % NESTED == 0 {
+                    let rule = self.add_rule("items".into(), Body::Expr(inner))?;
+                    Expr::Rule(rule).opt()
+                } else {
+                    inner.opt()
+                });
+            }
+        }
+        let mut body = vec![first];
+        body.extend(required.into_iter().rev());
+        body.extend(tail);
+        let body = if body.len() == 1 { body.remove(0) } else { Expr::Seq(body) };
+        Ok(Some(self.brackets(Some(body), min == 0)))
+    }
+
+    /// `[`, items, `]`.
+    fn brackets(&self, body: Option<Expr>, may_be_empty: bool) -> Expr {
+        let pad = || self.space.pad.clone();
+        match (body, may_be_empty) {
+            (None, _) => Expr::seq([Expr::lit("["), pad(), Expr::lit("]")]),
+            (Some(b), false) => Expr::seq([Expr::lit("["), pad(), b, pad(), Expr::lit("]")]),
+            (Some(b), true) => {
+                Expr::seq([Expr::lit("["), pad(), Expr::alt([Expr::lit("]"), Expr::seq([b, pad(), Expr::lit("]")])])])
+            }
+        }
+    }
+
+    fn item(&mut self, f: &Flat<'a>, i: usize) -> Result<Option<Expr>> {
+        let (mut atoms, rest) = self.item_atoms(f, i)?;
+        atoms.extend(rest.into_iter().map(|(_, a)| a));
+        self.value(atoms)
+    }
+
+    /// Arrays whose items are counted by what they match: one rule for each state of progress.
+    fn array_with_contains(&mut self, f: &Flat<'a>) -> Result<Option<Expr>> {
+        let alike = self.alike_from(f) as u64;
+        let total: u64 = f.array.contains.iter().map(|c| c.min.max(c.max.map_or(0, |m| m + 1))).sum();
+        // A minimum that follows from `contains` alone needs no counting of its own.
+        let implied = f.array.contains.iter().map(|c| c.min + c.from as u64).max().unwrap_or(0);
+        let min = if f.array.min <= implied && f.array.contains.len() == 1 && f.array.contains[0].from == 0 { 0 } else { f.array.min };
+        let last = alike.max(min).max(f.array.max.map_or(0, |m| m.saturating_add(1)));
+        if last > POSITIONS || total > POSITIONS || f.array.contains.len() > 4 {
+            let c = f.array.contains[0].atom.loc();
+            self.unsupported(
+                c,
+                Kw::Contains,
+                "its counts, together with the other bounds on items, are too large to be told apart",
+                "Use smaller bounds, or leave out minItems / maxItems",
+            )?;
+            let mut g = f.clone();
+            g.array.contains.clear();
+            return self.array(&g);
+        }
+        let zero: Progress = (0, f.array.contains.iter().map(|_| 0).collect());
+        let mut rules: FxHashMap<Progress, RuleId> = FxHashMap::default();
+        let mut work = vec![zero.clone()];
+        let root = self.add_rule("items".into(), Body::Expr(Expr::Never))?;
+        rules.insert(zero, root);
+        while let Some(state) = work.pop() {
+            let body = self.next_item(f, &state, (min, last), &mut rules, &mut work)?;
+            let rule = rules[&state];
+            self.rules[rule as usize].body = Body::Expr(body);
+        }
+        Ok(Some(Expr::seq([Expr::lit("["), self.space.pad.clone(), Expr::Rule(root)])))
+    }
+
+    fn next_item(
+        &mut self,
+        f: &Flat<'a>,
+        (at, counts): &Progress,
+        (min, last): (u64, u64),
+        rules: &mut FxHashMap<Progress, RuleId>,
+        work: &mut Vec<Progress>,
+    ) -> Result<Expr> {
+        let mut options = vec![];
+        let contains = &f.array.contains;
+        if *at >= min && contains.iter().zip(counts).all(|(c, n)| *n >= c.min) {
+            options.push(if *at == 0 { Expr::lit("]") } else { Expr::seq([self.space.pad.clone(), Expr::lit("]")]) });
+        }
+        if f.array.max.map_or(true, |m| *at < m) {
+            let (atoms, rest) = self.item_atoms(f, *at as usize)?;
+            for set in 0..1u32 << contains.len() {
+                let mut atoms = atoms.clone();
+                let mut next = counts.clone();
+                let mut evaluated: SmallVec<[u32; 2]> = SmallVec::new();
+                let mut possible = true;
+                for (i, c) in contains.iter().enumerate() {
+                    let applies = *at as usize >= c.from;
+                    if set >> i & 1 == 1 {
+                        let full = c.max.map_or(c.min, |m| m);
+                        // Counting on is pointless once there are enough, unless there can be too many.
+                        if !applies || (c.max.is_none() && next[i] >= c.min && !c.evaluates) || (c.max.is_some() && next[i] >= full) {
+                            possible = false;
+                            break;
+                        }
+                        atoms.push(c.atom);
+                        next[i] = (next[i] + 1).min(c.max.unwrap_or(c.min));
+                        if c.evaluates {
+                            evaluated.push(c.node);
+                        }
+                    } else if c.max.is_some() && applies {
+                        atoms.push(c.atom.flipped());
+                    }
+                }
+                if !possible {
+                    continue;
+                }
+                atoms.extend(
+                    rest.iter().filter(|(node, _)| !evaluated.iter().any(|e| f.under(*e, *node))).map(|(_, a)| *a),
+                );
+                let Some(value) = self.value(atoms)? else { continue };
+                let state: Progress = ((at + 1).min(last), next);
+                let rule = match rules.get(&state) {
+                    Some(r) => *r,
+                    None => {
+                        if rules.len() > 10_000 {
+                            return Err(CompileError::limit("fsm_states", "the number of states of an array", 10_000));
+                        }
+                        let r = self.add_rule("items".into(), Body::Expr(Expr::Never))?;
+                        rules.insert(state.clone(), r);
+                        work.push(state);
+                        r
+                    }
+                };
+                let comma = if *at == 0 { None } else { Some(self.space.comma.clone()) };
+                options.push(Expr::Seq(comma.into_iter().chain([value, Expr::Rule(rule)]).collect()));
+            }
+        }
+        Ok(Expr::Alt(options))
+    }
+
+    /// Unique items of a small finite set: one rule for each set of values that is left. Outer `None`: not finite.
+    #[allow(clippy::option_option)]
+    fn unique(&mut self, f: &Flat<'a>) -> Result<Option<Option<Expr>>> {
+        if !f.array.contains.is_empty() || self.alike_from(f) != 0 {
+            return Ok(None);
+        }
+        let (mut atoms, rest) = self.item_atoms(f, 0)?;
+        atoms.extend(rest.into_iter().map(|(_, a)| a));
+        let Some(values) = self.finite_values(&atoms)? else { return Ok(None) };
+        let n = values.len();
+        if n > 8 {
+            return Ok(None);
+        }
+        let max = f.array.max.unwrap_or(u64::MAX).min(n as u64) as u32;
+        if f.array.min > max as u64 {
+            return Ok(Some(None));
+        }
+        let min = f.array.min as u32;
+        let spelled: Vec<Expr> = values.iter().map(|v| self.constant(v, 0)).collect::<Result<_>>()?;
+        let first = self.rules.len() as RuleId;
+        for _ in 0..1u32 << n {
+            self.add_rule("unique".into(), Body::Expr(Expr::Never))?;
+        }
+        for used in 0..1u32 << n {
+            let mut options = vec![];
+            let count = used.count_ones();
+            if count >= min {
+                let pad = (count > 0).then(|| self.space.pad.clone());
+                options.push(Expr::Seq(pad.into_iter().chain([Expr::lit("]")]).collect()));
+            }
+            if count < max {
+                for (i, v) in spelled.iter().enumerate().filter(|(i, _)| used >> i & 1 == 0) {
+                    let comma = (count > 0).then(|| self.space.comma.clone());
+                    let next = Expr::Rule(first + (used | 1 << i));
+                    options.push(Expr::Seq(comma.into_iter().chain([v.clone(), next]).collect()));
+                }
+            }
+            self.rules[(first + used) as usize].body = Body::Expr(Expr::Alt(options));
+        }
+        Ok(Some(Some(Expr::seq([Expr::lit("["), self.space.pad.clone(), Expr::Rule(first)]))))
+    }
+
+    /// The values of a conjunction, if they are finitely many by enumeration.
+    fn finite_values(&mut self, atoms: &[Atom]) -> Result<Option<Vec<std::borrow::Cow<'a, Value>>>> {
+        use std::borrow::Cow;
+        let mut out = vec![];
+        let flat = self.flatten(atoms, Types::ALL)?;
+        let list = if flat.values.is_some() || flat.choices.is_empty() {
+            vec![flat]
+        } else {
+            let mut all = vec![];
+            for group in Types::GROUPS {
+                if flat.types.has(group) {
+                    let mut g = flat.clone();
+                    g.restrict(group);
+                    match self.alternatives(g, 64, super::alternatives::LOOK)? {
+                        Some(list) => all.extend(list),
+                        None => return Ok(None),
+                    }
+                }
+            }
+            all
+        };
+        for f in list {
+            match &f.values {
+                Some(values) => {
+                    for v in values.iter() {
+                        if f.types.has(Types::of(v)) && self.all_hold(&f.lits, v)? {
+                            out.push(Cow::Borrowed(*v));
+                        }
+                    }
+                }
+                None => {
+                    let left = f.types.and(Types(Types::NULL.0 | Types::BOOLEAN.0));
+                    if left != f.types {
+                        return Ok(None);
+                    }
+                    for v in [Value::Null, Value::Bool(true), Value::Bool(false)] {
+                        if f.types.has(Types::of(&v)) {
+                            out.push(Cow::Owned(v));
+                        }
+                    }
+                }
+            }
+        }
+        let mut unique: Vec<Cow<'a, Value>> = vec![];
+        for v in out {
+            if !unique.iter().any(|u| super::validate::equal(u, &v)) {
+                unique.push(v);
+            }
+        }
+        Ok(Some(unique))
+    }
+}

@@ -1,0 +1,568 @@
+//! From flat constraints to expressions and rules.
+
+use serde_json::Value;
+
+use super::alternatives::LOOK;
+use super::documents::{LocId, Step};
+use super::flat::*;
+use super::keyword::Kw;
+use super::{Compiler, Memo, Pending};
+use crate::error::{CompileError, Result};
+use crate::ir::{Body, Expr, ObjectRule, Property, PropertyOrder, RuleId};
+
+/// Constants in one place that are written out there; more get a rule of their own.
+const INLINE: usize = 16;
+/// Nesting of constants.
+const CONSTANT_DEPTH: usize = 128;
+/// How far the types of alternatives are looked for.
+const TYPE_LOOK: u32 = 6;
+
+/// Alternatives of one conjunction on their way into a rule.
+#[derive(Default)]
+struct Emitted {
+    exprs: Vec<Expr>,
+    objects: Vec<ObjectRule>,
+    /// Whether it is too large to be written where it is used.
+    large: bool,
+}
+
+impl<'a> Compiler<'a> {
+    /// Bring a conjunction into its normal form: references followed, what says nothing dropped, sorted. `false` if
+    /// nothing can match.
+    pub(super) fn normalize(&mut self, conj: &mut Conj) -> Result<bool> {
+        let mut out = Conj::new();
+        let mut work: Conj = std::mem::take(conj);
+        let mut steps = 0usize;
+        while let Some(a) = work.pop() {
+            steps += 1;
+            if steps > 10_000 {
+                return Err(self.invalid(a.loc(), "the schema refers to itself without looking at anything first"));
+            }
+            match self.docs.value(a.loc()) {
+                Value::Bool(b) => {
+                    if *b == a.negated() {
+                        return Ok(false);
+                    }
+                    continue;
+                }
+                Value::Object(_) => {}
+                _ => return Err(self.invalid(a.loc(), "a schema is an object or a boolean")),
+            }
+            let range = self.docs.open(a.loc());
+            if range.is_empty() {
+                if a.negated() {
+                    return Ok(false);
+                }
+                continue;
+            }
+            if range.len() == 1 && !a.negated() {
+                let (kw, v) = self.docs.keyword(range.start);
+                match kw {
+                    Kw::Ref => {
+                        let target = self.reference(a.loc(), kw, v)?;
+                        work.push(Atom::is(target));
+                        continue;
+                    }
+                    Kw::AllOf => {
+                        for (i, s) in self.list(a.loc(), kw, v)?.iter().enumerate().rev() {
+                            work.push(Atom::is(self.docs.child(a.loc(), s, Step::Nth(kw.text(), i))));
+                        }
+                        continue;
+                    }
+                    Kw::Not => {
+                        work.push(Atom::isnt(self.docs.child(a.loc(), v, Step::Key(kw.text()))));
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
+            out.push(a);
+        }
+        out.sort_unstable();
+        out.dedup();
+        if out.windows(2).any(|w| w[0].flipped() == w[1]) {
+            return Ok(false);
+        }
+        *conj = out;
+        Ok(true)
+    }
+
+    /// Whether a location certainly says nothing.
+    pub(super) fn is_trivial(&mut self, loc: LocId) -> bool {
+        match self.docs.value(loc) {
+            Value::Bool(b) => *b,
+            Value::Object(_) => self.docs.open(loc).is_empty(),
+            _ => false,
+        }
+    }
+
+    /// The expression that matches a conjunction, to be used where a value stands; `None` if nothing can match.
+    /// Whatever may hold objects or arrays becomes a rule, compiled later: nothing here recurses into children.
+    pub(super) fn value(&mut self, mut conj: Conj) -> Result<Option<Expr>> {
+        if !self.normalize(&mut conj)? {
+            return Ok(None);
+        }
+        if conj.is_empty() {
+            return self.any_value().map(Some);
+        }
+        if let Some(memo) = self.memo.get(&conj) {
+            return Ok(match memo {
+                Memo::Never => None,
+                Memo::Is(e) => Some(e.clone()),
+            });
+        }
+        let containers = Types(Types::ARRAY.0 | Types::OBJECT.0);
+        if let Some((loc, kw, types)) = self.pure_choice(&conj)? {
+            if types.has(containers) {
+                return self.later(conj, Pending::Choice(loc, kw)).map(Some);
+            }
+            let mut e = Emitted::default();
+            self.emit_choice(loc, kw, &mut e)?;
+            return self.finish(conj, e);
+        }
+        let flat = self.flatten(&conj, Types::ALL)?;
+        if flat.types.has(containers) && flat.values.is_none() {
+            return self.later(conj, Pending::Flat(Box::new(flat))).map(Some);
+        }
+        let mut e = Emitted::default();
+        self.emit(flat, &mut e)?;
+        self.finish(conj, e)
+    }
+
+    fn finish(&mut self, conj: Conj, e: Emitted) -> Result<Option<Expr>> {
+        let result = match self.body(e)? {
+            None => None,
+            Some((Body::Expr(e), false)) => Some(e),
+            Some((body, _)) => {
+                let name = self.docs.label(conj[0].loc());
+                Some(Expr::Rule(self.add_rule(name, body)?))
+            }
+        };
+        self.memo.insert(
+            conj,
+            match &result {
+                None => Memo::Never,
+                Some(e) => Memo::Is(e.clone()),
+            },
+        );
+        Ok(result)
+    }
+
+    fn later(&mut self, conj: Conj, what: Pending<'a>) -> Result<Expr> {
+        let name = self.docs.label(conj[0].loc());
+        let rule = self.add_rule(name, Body::Expr(Expr::Never))?;
+        self.queue.push_back((rule, what));
+        self.memo.insert(conj, Memo::Is(Expr::Rule(rule)));
+        Ok(Expr::Rule(rule))
+    }
+
+    /// Compile what was put off.
+    pub(super) fn work_off(&mut self) -> Result<()> {
+        while let Some((rule, pending)) = self.queue.pop_front() {
+            self.budget.tick()?;
+            let mut e = Emitted::default();
+            match pending {
+                Pending::Flat(flat) => self.emit(*flat, &mut e)?,
+                Pending::Choice(loc, kw) => self.emit_choice(loc, kw, &mut e)?,
+            }
+            if let Some((body, _)) = self.body(e)? {
+                self.rules[rule as usize].body = body;
+            }
+        }
+        Ok(())
+    }
+
+    /// One body from alternatives, and whether it deserves a rule.
+    fn body(&mut self, mut e: Emitted) -> Result<Option<(Body, bool)>> {
+        if e.exprs.is_empty() && e.objects.len() == 1 {
+            return Ok(e.objects.pop().map(|o| (Body::Object(o), true)));
+        }
+        for o in e.objects {
+            let rule = self.add_rule("object".into(), Body::Object(o))?;
+            e.exprs.push(Expr::Rule(rule));
+        }
+        Ok(match e.exprs.len() {
+            0 => None,
+            1 => e.exprs.pop().map(|x| (Body::Expr(x), e.large)),
+            _ => Some((Body::Expr(Expr::Alt(e.exprs)), e.large)),
+        })
+    }
+
+    /// A conjunction that is nothing but a choice between schemas (and a type that all of them have anyway): its
+    /// alternatives are rules of their own, shared with other uses. Gives the types that they may have.
+    fn pure_choice(&mut self, conj: &Conj) -> Result<Option<(LocId, Kw, Types)>> {
+        let [a] = conj[..] else { return Ok(None) };
+        if a.negated() {
+            return Ok(None);
+        }
+        let loc = a.loc();
+        let range = self.docs.open(loc);
+        if range.len() > 2 {
+            return Ok(None);
+        }
+        let mut choice = None;
+        let mut types = Types::ALL;
+        for i in range {
+            match self.docs.keyword(i) {
+                (kw @ (Kw::AnyOf | Kw::OneOf), v) if choice.is_none() => choice = Some((kw, v)),
+                (Kw::Type, v) => types = self.types(loc, v)?,
+                _ => return Ok(None),
+            }
+        }
+        let Some((kw, v)) = choice else { return Ok(None) };
+        let possible = self.branch_types(loc, kw, v, TYPE_LOOK)?;
+        if possible.and(types) != possible {
+            return Ok(None);
+        }
+        Ok(Some((loc, kw, possible)))
+    }
+
+    fn branch_types(&mut self, loc: LocId, kw: Kw, v: &'a Value, look: u32) -> Result<Types> {
+        let mut types = Types::NONE;
+        for (i, s) in self.list(loc, kw, v)?.iter().enumerate() {
+            let child = self.docs.child(loc, s, Step::Nth(kw.text(), i));
+            types.0 |= self.likely_types(child, look)?.0;
+        }
+        Ok(types)
+    }
+
+    /// The types that a location allows, or more.
+    fn likely_types(&mut self, loc: LocId, look: u32) -> Result<Types> {
+        let mut types = match self.docs.value(loc) {
+            Value::Bool(false) => return Ok(Types::NONE),
+            _ => Types::ALL,
+        };
+        if look == 0 {
+            return Ok(types);
+        }
+        for i in self.docs.open(loc) {
+            let (kw, v) = self.docs.keyword(i);
+            let more = match kw {
+                Kw::Type => self.types(loc, v)?,
+                Kw::Const => Types::of(v),
+                Kw::Enum => Types(self.list(loc, kw, v)?.iter().fold(0, |t, v| t | Types::of(v).0)),
+                Kw::Ref => {
+                    let target = self.reference(loc, kw, v)?;
+                    self.likely_types(target, look - 1)?
+                }
+                Kw::AnyOf | Kw::OneOf => self.branch_types(loc, kw, v, look - 1)?,
+                _ => continue,
+            };
+            types = types.and(more);
+        }
+        Ok(types)
+    }
+
+    fn emit_choice(&mut self, loc: LocId, kw: Kw, e: &mut Emitted) -> Result<()> {
+        let Some(list) = self.docs.get(loc, kw).and_then(Value::as_array) else { return Ok(()) };
+        let branches: Vec<LocId> =
+            list.iter().enumerate().map(|(i, s)| self.docs.child(loc, s, Step::Nth(kw.text(), i))).collect();
+        let mut conjs: Vec<Conj> = branches.iter().map(|b| Conj::from_slice(&[Atom::is(*b)])).collect();
+        if kw == Kw::OneOf && branches.len() > 1 {
+            // Constants and scalars are counted, not compared in pairs.
+            let types: Vec<Types> = branches.iter().map(|b| self.likely_types(*b, TYPE_LOOK)).collect::<Result<_>>()?;
+            let containers = Types(Types::ARRAY.0 | Types::OBJECT.0);
+            if !types.iter().any(|t| t.has(containers)) {
+                let flat = self.flatten(&[Atom::is(loc)], Types::ALL)?;
+                return self.emit(flat, e);
+            }
+            for a in 0..branches.len() {
+                for b in a + 1..branches.len() {
+                    if types[a].and(types[b]).is_empty()
+                        || self.provably_empty(&[Atom::is(branches[a]), Atom::is(branches[b])], LOOK)?
+                    {
+                        continue;
+                    }
+                    conjs[a].push(Atom::isnt(branches[b]));
+                    conjs[b].push(Atom::isnt(branches[a]));
+                }
+            }
+        }
+        for conj in conjs {
+            match self.value(conj) {
+                Ok(Some(x)) => {
+                    if !e.exprs.contains(&x) {
+                        e.exprs.push(x);
+                    }
+                }
+                Ok(None) => {}
+                Err(CompileError::Unsupported { .. }) if kw == Kw::OneOf && self.options.lenient => {
+                    self.ambiguous(loc)?;
+                }
+                Err(err) => return Err(err),
+            }
+        }
+        e.large = e.exprs.len() > INLINE;
+        Ok(())
+    }
+
+    /// All of a conjunction, type by type.
+    fn emit(&mut self, f: Flat<'a>, e: &mut Emitted) -> Result<()> {
+        if f.is_dead() {
+            return Ok(());
+        }
+        if f.values.is_some() {
+            return self.emit_values(&f, e);
+        }
+        for group in Types::GROUPS {
+            if !f.types.has(group) {
+                continue;
+            }
+            if f.choices.is_empty() && f.object.some.is_empty() {
+                self.emit_type(&f, group, e)?;
+                continue;
+            }
+            let mut g = f.clone();
+            g.restrict(group);
+            let most = self.budget.limits.items_per_set;
+            let Some(list) = self.alternatives(g, most, LOOK)? else {
+                let at = f.nodes.first().map_or(0, |n| n.loc);
+                return Err(CompileError::limit(
+                    "items_per_set",
+                    "the number of combinations of alternatives",
+                    most as u64,
+                )
+                .within(&self.docs.pointer(at)));
+            };
+            self.emit_alternatives(list, group, e)?;
+        }
+        Ok(())
+    }
+
+    fn emit_alternatives(&mut self, list: Vec<Flat<'a>>, group: Types, e: &mut Emitted) -> Result<()> {
+        if group == Types::NULL || group == Types::BOOLEAN {
+            let mut all: Option<Flat<'a>> = None;
+            for mut f in list {
+                if let Some(values) = f.values.take() {
+                    let mut types = Types::NONE;
+                    for v in values.iter() {
+                        if f.types.has(Types::of(v)) && self.all_hold(&f.lits, v)? {
+                            types.0 |= Types::of(v).0;
+                        }
+                    }
+                    f.types = types;
+                }
+                match &mut all {
+                    Some(a) => a.types.0 |= f.types.0,
+                    None => all = Some(f),
+                }
+            }
+            if let Some(f) = all {
+                self.emit_type(&f, group, e)?;
+            }
+            return Ok(());
+        }
+        let mut strings: Vec<Strings<'a>> = vec![];
+        let mut numbers: Vec<(Types, Numbers<'a>)> = vec![];
+        for f in list {
+            if f.values.is_some() {
+                self.emit_values(&f, e)?;
+                continue;
+            }
+            if group == Types::STRING {
+                let same = |s: &Strings<'a>| Strings { at: 0, ..s.clone() } == Strings { at: 0, ..f.string.clone() };
+                if strings.iter().any(same) {
+                    continue;
+                }
+                strings.push(f.string.clone());
+            }
+            if group == Types::NUMBER {
+                let key = (f.types, f.number.clone());
+                if numbers.contains(&key) {
+                    continue;
+                }
+                numbers.push(key);
+            }
+            self.emit_type(&f, group, e)?;
+        }
+        Ok(())
+    }
+
+    fn emit_type(&mut self, f: &Flat<'a>, group: Types, e: &mut Emitted) -> Result<()> {
+        match group {
+            Types::NULL => e.exprs.push(Expr::lit("null")),
+            Types::BOOLEAN => {
+                if f.types.has(Types::TRUE) {
+                    e.exprs.push(Expr::lit("true"));
+                }
+                if f.types.has(Types::FALSE) {
+                    e.exprs.push(Expr::lit("false"));
+                }
+            }
+            Types::NUMBER => {
+                if let Some(x) = self.number_expr(f)? {
+                    e.exprs.push(x);
+                }
+            }
+            Types::STRING => {
+                if let Some(x) = self.string_expr(&f.string)? {
+                    e.exprs.push(x);
+                }
+            }
+            Types::ARRAY => {
+                let a = &f.array;
+                let free = a.parts.is_empty() && a.items.is_empty() && a.contains.is_empty() && a.unevaluated.is_empty();
+                if free && a.min == 0 && a.max.is_none() && a.unique.is_none() && a.except.is_none() {
+                    let rule = self.any_array()?;
+                    e.exprs.push(Expr::Rule(rule));
+                } else if let Some(x) = self.array(f)? {
+                    e.large = true;
+                    e.exprs.push(x);
+                }
+            }
+            _ => {
+                let o = &f.object;
+                let free = o.parts.is_empty()
+                    && o.required.is_empty()
+                    && o.forbidden.is_empty()
+                    && o.properties.is_empty()
+                    && o.names.is_empty()
+                    && o.unevaluated.is_empty();
+                if free && o.min == 0 && o.max.is_none() && o.except.is_none() {
+                    let rule = self.any_object()?;
+                    e.exprs.push(Expr::Rule(rule));
+                } else if let Some(rule) = self.object(f)? {
+                    if !e.objects.contains(&rule) {
+                        e.objects.push(rule);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Finitely many values: those that are valid, spelled out.
+    fn emit_values(&mut self, f: &Flat<'a>, e: &mut Emitted) -> Result<()> {
+        let Some(values) = f.values.clone() else { return Ok(()) };
+        let sure = f.choices.is_empty() && f.denied.is_empty() && f.lits.iter().all(|l| matches!(l, Lit::Atom(_)));
+        let plain = |v: &Value| match v {
+            Value::String(_) => f.string == Strings { at: f.string.at, ..Strings::default() },
+            Value::Number(_) => f.number == Numbers::default(),
+            Value::Null | Value::Bool(_) => true,
+            _ => false,
+        };
+        let mut spelled = vec![];
+        for v in values.iter() {
+            self.budget.tick()?;
+            if f.types.has(Types::of(v)) && ((sure && plain(v)) || self.all_hold(&f.lits, v)?) {
+                spelled.push(*v);
+            }
+        }
+        if spelled.len() > INLINE || spelled.iter().any(|v| v.is_object() || v.is_array()) {
+            e.large = true;
+        }
+        for v in spelled {
+            let x = self.constant(v, 0)?;
+            e.exprs.push(x);
+        }
+        Ok(())
+    }
+
+    /// All spellings of one value.
+    pub(super) fn constant(&mut self, v: &Value, depth: usize) -> Result<Expr> {
+        if depth > CONSTANT_DEPTH {
+            return Err(CompileError::limit("depth", "the nesting of a constant", CONSTANT_DEPTH as u64));
+        }
+        Ok(match v {
+            Value::Null => Expr::lit("null"),
+            Value::Bool(b) => Expr::lit(if *b { "true" } else { "false" }),
+            Value::Number(n) => self.number_constant(n.as_str())?,
+            Value::String(s) => self.string_constant(s),
+            Value::Array(list) => {
+                let mut parts = vec![Expr::lit("["), self.space.pad.clone()];
+                for (i, v) in list.iter().enumerate() {
+                    if i > 0 {
+                        parts.push(self.space.comma.clone());
+                    }
+                    parts.push(self.constant(v, depth + 1)?);
+                }
+                if !list.is_empty() {
+                    parts.push(self.space.pad.clone());
+                }
+                parts.push(Expr::lit("]"));
+                Expr::Seq(parts)
+            }
+            Value::Object(map) => {
+                let mut properties = vec![];
+                for (k, v) in map {
+                    let value = Some(self.constant(v, depth + 1)?);
+                    properties.push(Property { name: k.clone(), value, required: true });
+                }
+                let rule = ObjectRule {
+                    properties,
+                    others: vec![],
+                    order: self.options.order,
+                    min_properties: 0,
+                    max_properties: None,
+                    space: self.space.clone(),
+                };
+                Expr::Rule(self.add_rule("constant".into(), Body::Object(rule))?)
+            }
+        })
+    }
+
+    /// Any JSON value.
+    pub(super) fn any_value(&mut self) -> Result<Expr> {
+        if let Some(r) = self.shared.value {
+            return Ok(Expr::Rule(r));
+        }
+        let rule = self.add_rule("value".into(), Body::Expr(Expr::Never))?;
+        self.shared.value = Some(rule);
+        let free = Flat::new();
+        let body = Expr::alt([
+            Expr::Rule(self.any_object()?),
+            Expr::Rule(self.any_array()?),
+            Expr::json_string(self.string_rule()?, 0, None),
+            self.number_expr(&free)?.unwrap_or(Expr::Never),
+            Expr::lit("true"),
+            Expr::lit("false"),
+            Expr::lit("null"),
+        ]);
+        self.rules[rule as usize].body = Body::Expr(body);
+        Ok(Expr::Rule(rule))
+    }
+
+    fn any_array(&mut self) -> Result<RuleId> {
+        if let Some(r) = self.shared.array {
+            return Ok(r);
+        }
+        let rule = self.add_rule("array".into(), Body::Expr(Expr::Never))?;
+        self.shared.array = Some(rule);
+        let item = self.any_value()?;
+        let pad = || self.space.pad.clone();
+        let more = Expr::seq([self.space.comma.clone(), item.clone()]).star();
+        let items = Expr::seq([item, more, pad(), Expr::lit("]")]);
+        let body = Expr::seq([Expr::lit("["), pad(), Expr::alt([Expr::lit("]"), items])]);
+        self.rules[rule as usize].body = Body::Expr(body);
+        Ok(rule)
+    }
+
+    fn any_object(&mut self) -> Result<RuleId> {
+        if let Some(r) = self.shared.object {
+            return Ok(r);
+        }
+        let rule = self.add_rule("object".into(), Body::Expr(Expr::Never))?;
+        self.shared.object = Some(rule);
+        let value = self.any_value()?;
+        let body = ObjectRule {
+            properties: vec![],
+            others: vec![crate::ir::OtherProperties { keys: None, value }],
+            // Without declared names the order says nothing; one form for one language.
+            order: PropertyOrder::Declared,
+            min_properties: 0,
+            max_properties: None,
+            space: self.space.clone(),
+        };
+        self.rules[rule as usize].body = Body::Object(body);
+        Ok(rule)
+    }
+
+    pub(super) fn string_rule(&mut self) -> Result<RuleId> {
+        if let Some(r) = self.shared.string {
+            return Ok(r);
+        }
+        let rule = self.add_rule("string".into(), Body::JsonString)?;
+        self.shared.string = Some(rule);
+        Ok(rule)
+    }
+}

@@ -1,0 +1,320 @@
+//! Objects: which schemas hold for the value of each name.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::Value;
+use smallvec::{smallvec, SmallVec};
+
+use super::documents::Step;
+use super::flat::*;
+use super::keyword::Kw;
+use super::Compiler;
+use crate::error::Result;
+use crate::ir::{Expr, ObjectRule, OtherProperties, Property};
+
+/// A class of undeclared names: the patterns that match, and those that do not.
+type NameClass<'a> = SmallVec<[(&'a str, bool); 2]>;
+
+impl<'a> Compiler<'a> {
+    /// What holds for the value of a name.
+    pub(super) fn name_atoms(&mut self, f: &Flat<'a>, name: &str) -> Result<Conj> {
+        let mut atoms = Conj::new();
+        let o = &f.object;
+        for part in &o.parts {
+            let mut named = false;
+            if let Some((key, schema)) = part.properties.and_then(|m| m.get_key_value(name)) {
+                let child = self.docs.child(part.loc, schema, Step::In(Kw::Properties.text(), key));
+                atoms.push(Atom::is(child));
+                named = true;
+            }
+            for (pattern, schema) in part.patterns.into_iter().flatten() {
+                if self.pattern_matches(part.loc, Kw::PatternProperties, pattern, name)? {
+                    let child = self.docs.child(part.loc, schema, Step::In(Kw::PatternProperties.text(), pattern));
+                    atoms.push(Atom::is(child));
+                    named = true;
+                }
+            }
+            if let (false, Some(schema)) = (named, part.additional) {
+                let key = Step::Key(Kw::AdditionalProperties.text());
+                atoms.push(Atom::is(self.docs.child(part.loc, schema, key)));
+            }
+        }
+        atoms.extend(o.properties.iter().filter(|(n, _)| *n == name).map(|(_, a)| *a));
+        for (node, schema) in &o.unevaluated {
+            let mut evaluated = false;
+            for part in o.parts.iter().filter(|p| f.under(p.node, *node)) {
+                evaluated |= part.additional.is_some() || self.is_named(part.loc, name)?;
+            }
+            if !evaluated && !self.evaluated_inside(f, *node) {
+                atoms.push(Atom::is(*schema));
+            }
+        }
+        Ok(atoms)
+    }
+
+    /// Whether an `unevaluatedProperties` further inside takes all that is left.
+    fn evaluated_inside(&self, f: &Flat<'a>, node: u32) -> bool {
+        f.object.unevaluated.iter().any(|(n, _)| *n != node && f.under(*n, node))
+    }
+
+    /// The rule of an object; `None` if nothing can match.
+    pub(super) fn object(&mut self, f: &Flat<'a>) -> Result<Option<ObjectRule>> {
+        let o = &f.object;
+        let required: FxHashSet<&'a str> = o.required.iter().copied().collect();
+        let mut rule = ObjectRule {
+            properties: vec![],
+            others: vec![],
+            order: self.options.order,
+            min_properties: 0,
+            max_properties: o.max.map(|m| m.min(u32::MAX as u64) as u32),
+            space: self.space.clone(),
+        };
+        let simple = o.properties.is_empty() && o.unevaluated.is_empty() && o.names.is_empty();
+        let (names, closed) = self.declared_names(f)?;
+        rule.properties.reserve(names.len());
+        for name in names {
+            self.budget.tick()?;
+            let value = if o.forbidden.contains(&name) || !self.name_allowed(f, name)? {
+                None
+            } else {
+                let atoms = match &o.parts[..] {
+                    [part] if simple && part.patterns.is_none() => {
+                        let (schema, step) = match part.properties.and_then(|m| m.get(name)) {
+                            Some(s) => (Some(s), Step::In(Kw::Properties.text(), name)),
+                            None => (part.additional, Step::Key(Kw::AdditionalProperties.text())),
+                        };
+                        schema.map(|s| Atom::is(self.docs.child(part.loc, s, step))).into_iter().collect()
+                    }
+                    _ => self.name_atoms(f, name)?,
+                };
+                self.value(atoms)?
+            };
+            let required = required.contains(name);
+            if required && value.is_none() {
+                return Ok(None);
+            }
+            rule.properties.push(Property { name: name.to_owned(), value, required });
+        }
+        if !closed {
+            rule.others = self.other_names(f)?;
+        }
+        if let Some((loc, kw)) = o.except {
+            self.unsupported(loc, kw, "excluding a constant object", "Exclude it by one of its properties instead")?;
+        }
+        self.count_properties(f, &mut rule)
+    }
+
+    fn count_properties(&mut self, f: &Flat<'a>, rule: &mut ObjectRule) -> Result<Option<ObjectRule>> {
+        let mut rule = std::mem::replace(
+            rule,
+            ObjectRule {
+                properties: vec![],
+                others: vec![],
+                order: self.options.order,
+                min_properties: 0,
+                max_properties: None,
+                space: self.space.clone(),
+            },
+        );
+        let required = rule.properties.iter().filter(|p| p.required).count() as u64;
+        if f.object.max.is_some_and(|m| m < required) {
+            return Ok(None);
+        }
+        if f.object.min > required {
+            let possible = rule.properties.iter().filter(|p| p.value.is_some()).count() as u64;
+            if rule.others.is_empty() {
+                if possible < f.object.min {
+                    return Ok(None);
+                }
+            } else if f.object.min > 1 {
+                let loc = f.nodes.iter().map(|n| n.loc).find(|l| self.docs.get(*l, Kw::MinProperties).is_some());
+                self.unsupported(
+                    loc.unwrap_or_default(),
+                    Kw::MinProperties,
+                    "a name that is not declared could be written twice and be counted twice",
+                    "Declare the properties and set additionalProperties to false, or require names",
+                )?;
+                return Ok(Some(rule));
+            }
+            rule.min_properties = f.object.min.min(u32::MAX as u64) as u32;
+        }
+        Ok(Some(rule))
+    }
+
+    /// The names that get a place of their own, in order, and whether there are no others.
+    fn declared_names(&mut self, f: &Flat<'a>) -> Result<(Vec<&'a str>, bool)> {
+        let o = &f.object;
+        if let ([part], true) = (&o.parts[..], o.properties.is_empty() && o.forbidden.is_empty() && o.names.is_empty()) {
+            if let Some(map) = part.properties {
+                if o.required.iter().all(|n| map.contains_key(*n)) {
+                    return Ok((map.keys().map(String::as_str).collect(), false));
+                }
+            }
+        }
+        let mut seen: FxHashSet<&'a str> = FxHashSet::default();
+        let mut names = vec![];
+        let mut add = |n: &'a str| {
+            if seen.insert(n) {
+                names.push(n);
+            }
+        };
+        for part in &o.parts {
+            part.properties.into_iter().flat_map(|m| m.keys()).for_each(|n| add(n));
+        }
+        o.properties.iter().for_each(|(n, _)| add(n));
+        o.required.iter().chain(&o.forbidden).for_each(|n| add(n));
+        // Names out of a finite list are declared too.
+        let mut closed = false;
+        if !o.names.is_empty() {
+            let flat = self.flatten(&o.names, Types::STRING)?;
+            if flat.is_dead() {
+                closed = true;
+            } else if let Some(values) = &flat.values {
+                closed = true;
+                for v in values.iter() {
+                    if let Value::String(s) = v {
+                        add(s);
+                    }
+                }
+            }
+        }
+        Ok((names, closed))
+    }
+
+    fn name_allowed(&mut self, f: &Flat<'a>, name: &str) -> Result<bool> {
+        if f.object.names.is_empty() {
+            return Ok(true);
+        }
+        let v = Value::String(name.to_owned());
+        for a in f.object.names.clone() {
+            if self.holds(a.loc(), &v, 64)? == a.negated() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What undeclared names may be and hold: names are told apart by the patterns that match them.
+    fn other_names(&mut self, f: &Flat<'a>) -> Result<Vec<OtherProperties>> {
+        let o = &f.object;
+        let mut specs: Vec<Strings<'a>> = vec![Strings::default()];
+        if !o.names.is_empty() {
+            let flat = self.flatten(&o.names, Types::STRING)?;
+            specs = match self.alternatives(flat, 64, 0)? {
+                Some(list) if list.iter().all(|f| f.values.is_none()) => list.into_iter().map(|f| f.string).collect(),
+                _ => {
+                    let loc = o.names[0].loc();
+                    self.unsupported(loc, Kw::PropertyNames, "so many alternatives", "Use a pattern")?;
+                    vec![Strings::default()]
+                }
+            };
+        }
+        let mut patterns: Vec<&'a str> = vec![];
+        for p in o.parts.iter().flat_map(|p| p.patterns.into_iter().flat_map(|m| m.keys())) {
+            if !patterns.contains(&p.as_str()) {
+                patterns.push(p);
+            }
+        }
+        let mut classes: Vec<NameClass<'a>> = vec![smallvec![]];
+        for p in patterns {
+            let mut next = vec![];
+            for class in classes {
+                for matching in [true, false] {
+                    let mut c = class.clone();
+                    c.push((p, matching));
+                    if !self.no_names(f, &c)? {
+                        next.push(c);
+                    }
+                }
+            }
+            if next.len() > 64 {
+                let loc = o.parts[0].loc;
+                self.unsupported(loc, Kw::PatternProperties, "so many overlapping patterns", "Use fewer patterns")?;
+                return Ok(vec![]);
+            }
+            classes = next;
+        }
+        // Classes with the same values are one.
+        let mut groups: Vec<(Conj, Vec<NameClass<'a>>)> = vec![];
+        let mut dropped = false;
+        let mut of: FxHashMap<Conj, usize> = FxHashMap::default();
+        for class in classes {
+            let mut atoms = self.class_atoms(f, &class)?;
+            if !self.normalize(&mut atoms)? {
+                dropped = true;
+                continue;
+            }
+            match of.get(&atoms) {
+                Some(i) => groups[*i].1.push(class),
+                None => {
+                    of.insert(atoms.clone(), groups.len());
+                    groups.push((atoms, vec![class]));
+                }
+            }
+        }
+        let whole = groups.len() == 1 && !dropped;
+        let mut out = vec![];
+        for (atoms, classes) in groups {
+            let Some(value) = self.value(atoms)? else { continue };
+            let classes = if whole { vec![smallvec![]] } else { classes };
+            if let [class] = &classes[..] {
+                if class.is_empty() && o.names.is_empty() {
+                    out.push(OtherProperties { keys: None, value });
+                    continue;
+                }
+            }
+            let mut keys = vec![];
+            for class in &classes {
+                for spec in &specs {
+                    let mut spec = spec.clone();
+                    spec.patterns.extend(class.iter().copied());
+                    if let Some(part) = o.parts.iter().find(|p| p.patterns.is_some()) {
+                        spec.at = part.loc;
+                    }
+                    keys.extend(self.key_expr(&spec)?);
+                }
+            }
+            match keys.len() {
+                0 => {}
+                1 => out.push(OtherProperties { keys: keys.pop(), value }),
+                _ => out.push(OtherProperties { keys: Some(Expr::Alt(keys)), value }),
+            }
+        }
+        Ok(out)
+    }
+
+    /// Whether no name is in a class.
+    fn no_names(&mut self, f: &Flat<'a>, class: &NameClass<'a>) -> Result<bool> {
+        let at = f.object.parts.iter().find(|p| p.patterns.is_some()).map_or(0, |p| p.loc);
+        let spec = Strings { patterns: class.iter().copied().collect(), at, ..Strings::default() };
+        self.string_empty(&spec)
+    }
+
+    fn class_atoms(&mut self, f: &Flat<'a>, class: &NameClass<'a>) -> Result<Conj> {
+        let mut atoms = Conj::new();
+        let o = &f.object;
+        let matches = |p: &str| class.iter().any(|(q, m)| *m && *q == p);
+        for part in &o.parts {
+            let mut named = false;
+            for (pattern, schema) in part.patterns.into_iter().flatten() {
+                if matches(pattern) {
+                    let child = self.docs.child(part.loc, schema, Step::In(Kw::PatternProperties.text(), pattern));
+                    atoms.push(Atom::is(child));
+                    named = true;
+                }
+            }
+            if let (false, Some(schema)) = (named, part.additional) {
+                let key = Step::Key(Kw::AdditionalProperties.text());
+                atoms.push(Atom::is(self.docs.child(part.loc, schema, key)));
+            }
+        }
+        for (node, schema) in &o.unevaluated {
+            let evaluated = o.parts.iter().filter(|p| f.under(p.node, *node)).any(|p| {
+                p.additional.is_some() || p.patterns.into_iter().flat_map(|m| m.keys()).any(|p| matches(p))
+            });
+            if !evaluated && !self.evaluated_inside(f, *node) {
+                atoms.push(Atom::is(*schema));
+            }
+        }
+        Ok(atoms)
+    }
+}
