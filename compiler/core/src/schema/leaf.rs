@@ -10,8 +10,12 @@ use super::keyword::Kw;
 use super::Compiler;
 use crate::error::{CompileError, Result};
 use crate::ir::{Body, Dfa, Expr};
+use crate::limits::{Budget, Limits};
 use crate::lower;
 use crate::regex::{any_string, regex, Alphabet, Anchoring};
+
+/// States that deciding about one string constraint may cost.
+const LOOK_STATES: usize = 50_000;
 
 /// Expressions of strings and numbers made so far, so that equal constraints are one rule.
 #[derive(Default)]
@@ -20,19 +24,243 @@ pub(super) struct Leaves<'a> {
     numbers: FxHashMap<(u8, Numbers<'a>), Option<Expr>>,
     patterns: FxHashMap<&'a str, Rc<Dfa>>,
     formats: FxHashMap<&'a str, Rc<Dfa>>,
+    empty: FxHashMap<Strings<'a>, bool>,
+}
+
+/// Standard base64 with padding, whole groups only.
+pub(super) fn is_base64(s: &str) -> bool {
+    let body = s.trim_end_matches('=');
+    s.len() % 4 == 0
+        && s.len() - body.len() <= 2
+        && body.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
+}
+
+fn clamp(n: u64) -> u32 {
+    n.min(u32::MAX as u64) as u32
+}
+
+/// A length beyond any text is none.
+fn at_most(n: Option<u64>) -> Option<u32> {
+    n.filter(|n| *n < u32::MAX as u64).map(|n| n as u32)
 }
 
 impl<'a> Compiler<'a> {
+    /// An error of a pattern or format, placed.
+    fn placed(&self, e: CompileError, loc: LocId, kw: Kw) -> CompileError {
+        match e {
+            CompileError::Unsupported { keyword, reason, remedy, .. } => {
+                CompileError::unsupported(self.place(loc, kw), kw.text(), format!("{keyword}: {reason}"), remedy)
+            }
+            CompileError::Invalid { message, .. } => CompileError::invalid(self.place(loc, kw), message),
+            e => e.within(&self.place(loc, kw)),
+        }
+    }
+
+    /// Turn a failure into a warning where that is wanted.
+    fn or_skip<T>(&mut self, r: Result<T>, loc: LocId, kw: Kw) -> Result<Option<T>> {
+        match r {
+            Ok(t) => Ok(Some(t)),
+            Err(CompileError::Unsupported { keyword, reason, remedy, .. }) => {
+                self.unsupported(loc, kw, &format!("{keyword}: {reason}"), &remedy)?;
+                Ok(None)
+            }
+            Err(e) => Err(self.placed(e, loc, kw)),
+        }
+    }
+
+    fn keyword_of_pattern(&mut self, loc: LocId) -> Kw {
+        if self.docs.get(loc, Kw::Pattern).is_some() {
+            Kw::Pattern
+        } else {
+            Kw::PatternProperties
+        }
+    }
+
+    /// Whether a pattern matches a text.
+    pub(super) fn pattern_matches(&mut self, loc: LocId, kw: Kw, pattern: &'a str, text: &str) -> Result<bool> {
+        if let Some(d) = self.leaves.patterns.get(pattern) {
+            return Ok(d.accepts(text.as_bytes()));
+        }
+        let made = regex(pattern, Alphabet::Utf8, Anchoring::Search, self.budget)
+            .and_then(|e| lower::dfa(&e, self.budget))
+            .map_err(|e| self.placed(e, loc, kw))?;
+        let answer = made.accepts(text.as_bytes());
+        self.leaves.patterns.insert(pattern, Rc::new(made));
+        Ok(answer)
+    }
+
+    /// The texts (in an alphabet, without quotes) of a string constraint, everything but plain lengths in play.
+    fn text_expr(&mut self, s: &Strings<'a>, alphabet: Alphabet) -> Result<Expr> {
+        let mut all = vec![];
+        let mut not = vec![];
+        for (pattern, positive) in &s.patterns {
+            let kw = self.keyword_of_pattern(s.at);
+            let made = regex(pattern, alphabet, Anchoring::Search, self.budget);
+            if let Some(e) = self.or_skip(made, s.at, kw)? {
+                if *positive { &mut all } else { &mut not }.push(e);
+            }
+        }
+        for (format, positive) in &s.formats {
+            let made = self.format_expr(format, alphabet);
+            if let Some(e) = self.or_skip(made, s.at, Kw::Format)? {
+                if *positive { &mut all } else { &mut not }.push(e);
+            }
+        }
+        if s.base64 {
+            let made = regex("^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$", alphabet, Anchoring::Search, self.budget)?;
+            all.push(made);
+        }
+        if s.min > 0 || s.max.is_some() || all.is_empty() {
+            all.push(any_string(alphabet, clamp(s.min), at_most(s.max)));
+        }
+        for text in &s.except {
+            not.push(match alphabet {
+                Alphabet::Utf8 => Expr::lit(text),
+                Alphabet::Json => lower::json_spelling(text),
+            });
+        }
+        let mut e = if all.len() == 1 { all.remove(0) } else { Expr::And(all) };
+        if !not.is_empty() {
+            let not = if not.len() == 1 { not.remove(0) } else { Expr::Alt(not) };
+            e = Expr::Sub(Box::new(e), Box::new(not));
+        }
+        Ok(e)
+    }
+
+    /// Strings in quotes; `None` if there are none.
+    pub(super) fn string_expr(&mut self, s: &Strings<'a>) -> Result<Option<Expr>> {
+        if s.patterns.is_empty() && s.formats.is_empty() && s.except.is_empty() && !s.base64 {
+            if s.min > u32::MAX as u64 {
+                return Ok(None);
+            }
+            let rule = self.string_rule()?;
+            return Ok(Some(Expr::json_string(rule, s.min as u32, at_most(s.max))));
+        }
+        let key = Strings { at: 0, ..s.clone() };
+        if let Some(e) = self.leaves.strings.get(&key) {
+            return Ok(e.clone());
+        }
+        let result = if self.string_empty(s)? {
+            None
+        } else {
+            let text = self.text_expr(s, Alphabet::Json)?;
+            let body = Expr::seq([Expr::lit("\""), text, Expr::lit("\"")]);
+            Some(Expr::Rule(self.add_rule("text".into(), Body::Expr(body))?))
+        };
+        self.leaves.strings.insert(key, result.clone());
+        Ok(result)
+    }
+
+    /// Keys of an object: the text between the quotes. `None` if there are none.
+    pub(super) fn key_expr(&mut self, s: &Strings<'a>) -> Result<Option<Expr>> {
+        if self.string_empty(s)? {
+            return Ok(None);
+        }
+        self.text_expr(s, Alphabet::Json).map(Some)
+    }
+
+    /// Whether no string at all satisfies a constraint, as far as that can be told within bounds.
+    pub(super) fn string_empty(&mut self, s: &Strings<'a>) -> Result<bool> {
+        if s.max.is_some_and(|m| m < s.min) || s.min > u32::MAX as u64 {
+            return Ok(true);
+        }
+        let positive = s.patterns.iter().chain(&s.formats).filter(|(_, p)| *p).count() + s.base64 as usize;
+        let negative = s.patterns.len() + s.formats.len() + s.base64 as usize - positive;
+        let lengths = s.min > 0 || s.max.is_some();
+        // One pattern, or lengths alone, are not empty in practice; lengths that would take large automata are not tried.
+        if positive + negative == 0 || (positive == 1 && negative == 0 && !lengths) || (positive == 0 && lengths) {
+            return Ok(false);
+        }
+        let mut key = Strings { at: 0, ..s.clone() };
+        key.except.clear();
+        if lengths && (s.min > 64 || s.max.is_some_and(|m| m > 64)) {
+            key.min = 0;
+            key.max = None;
+            if positive + negative == 1 {
+                return Ok(false);
+            }
+        }
+        if let Some(e) = self.leaves.empty.get(&key) {
+            return Ok(*e);
+        }
+        let text = self.text_expr(&Strings { at: s.at, ..key.clone() }, Alphabet::Utf8)?;
+        let small = Limits { fsm_states: LOOK_STATES, ..self.budget.limits.clone() };
+        self.budget.check()?;
+        let empty = match lower::dfa(&text, &Budget::new(small)) {
+            Ok(d) => d.is_empty(),
+            Err(_) => false,
+        };
+        self.leaves.empty.insert(key, empty);
+        Ok(empty)
+    }
+
+    pub(super) fn string_constant(&mut self, s: &str) -> Expr {
+        match lower::json_spelling(s) {
+            Expr::Bytes(b) => Expr::Bytes([b"\"".as_slice(), &b, b"\""].concat()),
+            e => Expr::seq([Expr::lit("\""), e, Expr::lit("\"")]),
+        }
+    }
+
     pub(super) fn known_format(&self, _name: &str) -> bool {
         false
     }
 
-    pub(super) fn format_matches(&mut self, _loc: LocId, _name: &'a str, _text: &str) -> Result<bool> {
-        Ok(true)
+    fn format_expr(&mut self, name: &str, _alphabet: Alphabet) -> Result<Expr> {
+        Err(CompileError::unsupported("", name, "this format is not known yet", "Use a pattern"))
     }
+
+    /// Whether a text has a format.
+    pub(super) fn format_matches(&mut self, loc: LocId, name: &'a str, text: &str) -> Result<bool> {
+        if let Some(d) = self.leaves.formats.get(name) {
+            return Ok(d.accepts(text.as_bytes()));
+        }
+        let made = self
+            .format_expr(name, Alphabet::Utf8)
+            .and_then(|e| lower::dfa(&e, self.budget))
+            .map_err(|e| self.placed(e, loc, Kw::Format))?;
+        let answer = made.accepts(text.as_bytes());
+        self.leaves.formats.insert(name, Rc::new(made));
+        Ok(answer)
+    }
+
+    /// Numbers within bounds; `None` if there are none.
     pub(super) fn number_expr(&mut self, f: &Flat<'a>) -> Result<Option<Expr>> {
-        Ok(None)
+        let types = f.types.and(Types::NUMBER);
+        let key = (types.0, f.number.clone());
+        if let Some(e) = self.leaves.numbers.get(&key) {
+            return Ok(e.clone());
+        }
+        if f.number.is_empty() {
+            return Ok(None);
+        }
+        let digit = || Expr::Class(vec![(b'0', b'9')]);
+        let whole = || {
+            Expr::seq([
+                Expr::lit("-").opt(),
+                Expr::alt([Expr::lit("0"), Expr::seq([Expr::Class(vec![(b'1', b'9')]), digit().star()])]),
+            ])
+        };
+        let body = if types == Types::INTEGER {
+            Expr::seq([whole(), Expr::seq([Expr::lit("."), Expr::lit("0").plus()]).opt()])
+        } else {
+            Expr::seq([
+                whole(),
+                Expr::seq([Expr::lit("."), digit().plus()]).opt(),
+                Expr::seq([
+                    Expr::Class(vec![(b'E', b'E'), (b'e', b'e')]),
+                    Expr::Class(vec![(b'+', b'+'), (b'-', b'-')]).opt(),
+                    digit().plus(),
+                ])
+                .opt(),
+            ])
+        };
+        let name = if types == Types::INTEGER { "integer" } else { "number" };
+        let e = Some(Expr::Rule(self.add_rule(name.into(), Body::Expr(body))?));
+        self.leaves.numbers.insert(key, e.clone());
+        Ok(e)
     }
+
+    /// All spellings of a number.
     pub(super) fn number_constant(&mut self, text: &str) -> Result<Expr> {
         Ok(Expr::lit(text))
     }

@@ -18,6 +18,7 @@ mod flat;
 mod gather;
 mod keyword;
 mod leaf;
+pub mod naive;
 mod negate;
 mod object;
 mod parse;
