@@ -47,7 +47,8 @@ fn check() {
     let value = |name: &str| args.iter().position(|a| a == name).and_then(|i| args.get(i + 1)).cloned();
     let every: usize = value("--every").and_then(|v| v.parse().ok()).unwrap_or(1);
     let verbose = args.iter().any(|a| a == "--verbose");
-    let order = if value("--order").as_deref() == Some("declared") { PropertyOrder::Declared } else { PropertyOrder::Any };
+    let order =
+        if value("--order").as_deref() == Some("declared") { PropertyOrder::Declared } else { PropertyOrder::Any };
     let options = Options { order, ..Options::default() };
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     let mut refusals: BTreeMap<String, usize> = BTreeMap::new();

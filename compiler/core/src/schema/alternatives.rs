@@ -81,19 +81,14 @@ impl<'a> Compiler<'a> {
             return Ok(());
         }
         if choice.exclusive && live.len() > 1 && look > 0 {
-            self.exclude_each_other(&f, choice, node, look, &mut live)?;
+            self.exclude_each_other(choice, node, look, &mut live)?;
         }
         out.extend(live.into_iter().map(|(_, g)| g));
         Ok(())
     }
 
     /// What alternatives that are lists of values amount to.
-    fn finite_union(
-        &mut self,
-        f: &Flat<'a>,
-        live: &[(usize, Flat<'a>)],
-        exclusive: bool,
-    ) -> Result<Vec<&'a Value>> {
+    fn finite_union(&mut self, f: &Flat<'a>, live: &[(usize, Flat<'a>)], exclusive: bool) -> Result<Vec<&'a Value>> {
         let mut found: Vec<(&'a Value, usize)> = vec![];
         let mut strings: rustc_hash::FxHashMap<&'a str, usize> = Default::default();
         for (_, g) in live {
@@ -130,7 +125,6 @@ impl<'a> Compiler<'a> {
     /// Exactly one branch: where two may hold at once, each is narrowed by the other's negation.
     fn exclude_each_other(
         &mut self,
-        f: &Flat<'a>,
         choice: &Rc<Disjunction<'a>>,
         node: u32,
         look: u32,
@@ -229,25 +223,26 @@ impl<'a> Compiler<'a> {
 
     /// All names that the object can have, if a schema closes it.
     fn closed_names(&self, f: &Flat<'a>) -> Option<Vec<&'a str>> {
-        let closed = f.object.parts.iter().find(|p| {
-            p.additional == Some(&Value::Bool(false)) && p.patterns.map_or(true, |m| m.is_empty())
-        })?;
+        let closed = f
+            .object
+            .parts
+            .iter()
+            .find(|p| p.additional == Some(&Value::Bool(false)) && p.patterns.map_or(true, |m| m.is_empty()))?;
         Some(closed.properties.map(|m| m.keys().map(String::as_str).collect()).unwrap_or_default())
     }
 
     /// Whether a required property or item cannot have a value.
     fn contradicts(&mut self, f: &Flat<'a>, look: u32) -> Result<bool> {
-        if look == 0 {
-            return Ok(false);
-        }
-        if f.types == Types::OBJECT && (f.object.parts.len() > 1 || !f.object.properties.is_empty()) {
+        if look > 0 && f.types == Types::OBJECT && (f.object.parts.len() > 1 || !f.object.properties.is_empty()) {
             return self.object_empty(f, look);
         }
         Ok(false)
     }
 
     fn object_empty(&mut self, f: &Flat<'a>, look: u32) -> Result<bool> {
-        if f.object.max.is_some_and(|m| m < f.object.required.len() as u64) {
+        // Long lists may hold a name twice.
+        let n = f.object.required.len() as u64;
+        if n < 64 && f.object.max.is_some_and(|m| m < n) {
             return Ok(true);
         }
         for name in f.object.required.clone() {
@@ -265,7 +260,11 @@ impl<'a> Compiler<'a> {
     fn quietly<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
         match run(self) {
             Ok(t) => Ok(Some(t)),
-            Err(CompileError::Unsupported { .. } | CompileError::Invalid { .. } | CompileError::Limit { name: "depth", .. }) => Ok(None),
+            Err(
+                CompileError::Unsupported { .. }
+                | CompileError::Invalid { .. }
+                | CompileError::Limit { name: "depth", .. },
+            ) => Ok(None),
             Err(e) => Err(e),
         }
     }
@@ -332,7 +331,10 @@ impl<'a> Compiler<'a> {
         match group {
             Types::NUMBER => {
                 let n = &f.number;
-                Ok(n.is_empty() || (n.min.value.is_some() && n.min.value == n.max.value && n.min.value.as_ref().is_some_and(|v| n.except.contains(v))))
+                Ok(n.is_empty()
+                    || (n.min.value.is_some()
+                        && n.min.value == n.max.value
+                        && n.min.value.as_ref().is_some_and(|v| n.except.contains(v))))
             }
             Types::STRING => self.quietly(|c| c.string_empty(&f.string)).map(|r| r == Some(true)),
             Types::ARRAY => {

@@ -180,8 +180,12 @@ impl<'a> Compiler<'a> {
         let total: u64 = f.array.contains.iter().map(|c| c.min.max(c.max.map_or(0, |m| m + 1))).sum();
         // A minimum that follows from `contains` alone needs no counting of its own.
         let implied = f.array.contains.iter().map(|c| c.min + c.from as u64).max().unwrap_or(0);
-        let min = if f.array.min <= implied && f.array.contains.len() == 1 && f.array.contains[0].from == 0 { 0 } else { f.array.min };
-        let last = alike.max(min).max(f.array.max.map_or(0, |m| m.saturating_add(1)));
+        let min = if f.array.min <= implied && f.array.contains.len() == 1 && f.array.contains[0].from == 0 {
+            0
+        } else {
+            f.array.min
+        };
+        let last = alike.max(min).max(f.array.max.map_or(0, |m| m.saturating_add(1))).max(1);
         if last > POSITIONS || total > POSITIONS || f.array.contains.len() > 4 {
             let c = f.array.contains[0].atom.loc();
             self.unsupported(
@@ -232,7 +236,10 @@ impl<'a> Compiler<'a> {
                     if set >> i & 1 == 1 {
                         let full = c.max.map_or(c.min, |m| m);
                         // Counting on is pointless once there are enough, unless there can be too many.
-                        if !applies || (c.max.is_none() && next[i] >= c.min && !c.evaluates) || (c.max.is_some() && next[i] >= full) {
+                        if !applies
+                            || (c.max.is_none() && next[i] >= c.min && !c.evaluates)
+                            || (c.max.is_some() && next[i] >= full)
+                        {
                             possible = false;
                             break;
                         }

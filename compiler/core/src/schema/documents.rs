@@ -258,8 +258,7 @@ impl<'a> Documents<'a> {
             }
         }
         let same = |a: &Vec<(&str, Target)>, b: &Vec<(&str, Target)>| {
-            a.len() == b.len()
-                && a.iter().all(|(n, t)| b.iter().any(|(m, u)| m == n && std::ptr::eq(t.value, u.value)))
+            a.len() == b.len() && a.iter().all(|(n, t)| b.iter().any(|(m, u)| m == n && std::ptr::eq(t.value, u.value)))
         };
         let s = match self.scopes.iter().position(|other| same(other, &list)) {
             Some(i) => i as u32,
@@ -337,9 +336,8 @@ impl<'a> Documents<'a> {
             let anchors = self.index.as_ref().map(|i| &i.anchors);
             anchors.and_then(|a| a.get(&(whole, fragment.as_str()))).cloned()
         };
-        let t = t.ok_or_else(|| {
-            CompileError::invalid(place(self), format!("the reference {reference:?} leads nowhere"))
-        })?;
+        let t =
+            t.ok_or_else(|| CompileError::invalid(place(self), format!("the reference {reference:?} leads nowhere")))?;
         self.resolved.insert((resource, reference), t.clone());
         Ok(t)
     }
@@ -448,8 +446,17 @@ impl<'a> Documents<'a> {
                         Value::Array(list) => work.extend(list.iter().map(|v| (v, r))),
                         v => work.push((v, r)),
                     },
-                    "additionalProperties" | "additionalItems" | "not" | "if" | "then" | "else" | "contains"
-                    | "propertyNames" | "unevaluatedProperties" | "unevaluatedItems" | "contentSchema" => {
+                    "additionalProperties"
+                    | "additionalItems"
+                    | "not"
+                    | "if"
+                    | "then"
+                    | "else"
+                    | "contains"
+                    | "propertyNames"
+                    | "unevaluatedProperties"
+                    | "unevaluatedItems"
+                    | "contentSchema" => {
                         work.push((v, r));
                     }
                     _ => {}

@@ -401,7 +401,8 @@ impl<'a> Compiler<'a> {
             }
             Types::ARRAY => {
                 let a = &f.array;
-                let free = a.parts.is_empty() && a.items.is_empty() && a.contains.is_empty() && a.unevaluated.is_empty();
+                let free =
+                    a.parts.is_empty() && a.items.is_empty() && a.contains.is_empty() && a.unevaluated.is_empty();
                 if free && a.min == 0 && a.max.is_none() && a.unique.is_none() && a.except.is_none() {
                     let rule = self.any_array()?;
                     e.exprs.push(Expr::Rule(rule));

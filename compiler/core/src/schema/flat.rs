@@ -127,19 +127,14 @@ pub(super) enum Lit<'a> {
     Atom(Atom),
     /// The keyword's assertion at this location fails.
     Fails(LocId, Kw),
-    Types(Types),
     /// If an object: it has the property.
     Require(&'a str),
     /// If an object: it does not have the property.
     Forbid(&'a str),
     /// If an object with this property: its value satisfies the atom.
     Property(&'a str, Atom),
-    /// If an object: it has fewer than / at least so many properties.
-    MaxProperties(u64),
-    MinProperties(u64),
-    /// If an array: it has at least / at most so many items.
+    /// If an array: it has at least so many items.
     MinItems(u64),
-    MaxItems(u64),
     /// If an array longer than this: the item satisfies the atom.
     Item(usize, Atom),
     /// If an array: some item from this position on satisfies the atom.
@@ -159,7 +154,6 @@ pub(super) struct Disjunction<'a> {
     pub options: Vec<Lits<'a>>,
     /// Where it comes from.
     pub loc: LocId,
-    pub kw: Kw,
 }
 
 /// A schema object that is applied in place, and the one that applied it.
@@ -353,12 +347,7 @@ impl<'a> Flat<'a> {
     }
 
     /// Narrow a pair of counts.
-    fn narrow(
-        edits: &mut u32,
-        at: (&mut u64, &mut Option<u64>),
-        min: Option<u64>,
-        max: Option<u64>,
-    ) -> bool {
+    fn narrow(edits: &mut u32, at: (&mut u64, &mut Option<u64>), min: Option<u64>, max: Option<u64>) -> bool {
         if let Some(m) = min.filter(|m| *m > *at.0) {
             *at.0 = m;
             *edits += 1;

@@ -42,11 +42,7 @@ impl<'a> Compiler<'a> {
                 Lit::Atom(a) if a.negated() => self.denied(flat, &mut work, a.loc(), node)?,
                 Lit::Atom(a) => self.applied(flat, &mut work, a.loc(), node, option)?,
                 Lit::Fails(loc, kw) => self.fails(flat, &mut work, loc, kw, node)?,
-                Lit::Types(t) => flat.restrict(t),
                 Lit::MinItems(n) => flat.item_count(Some(n), None),
-                Lit::MaxItems(n) => flat.item_count(None, Some(n)),
-                Lit::MinProperties(n) => flat.property_count(Some(n), None),
-                Lit::MaxProperties(n) => flat.property_count(None, Some(n)),
                 Lit::Require(_) | Lit::Forbid(_) | Lit::Property(..) | Lit::SomeProperty(..)
                     if !flat.types.has(Types::OBJECT) => {}
                 Lit::Require(name) => flat.require(name),
@@ -367,16 +363,9 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    pub(super) fn choice(
-        &mut self,
-        flat: &mut Flat<'a>,
-        node: u32,
-        loc: LocId,
-        kw: Kw,
-        options: Vec<Lits<'a>>,
-    ) {
+    pub(super) fn choice(&mut self, flat: &mut Flat<'a>, node: u32, loc: LocId, kw: Kw, options: Vec<Lits<'a>>) {
         let exclusive = kw == Kw::OneOf;
-        flat.choices.push((Rc::new(Disjunction { exclusive, options, loc, kw }), node));
+        flat.choices.push((Rc::new(Disjunction { exclusive, options, loc }), node));
     }
 
     /// All non-empty sets of branches.
@@ -391,7 +380,9 @@ impl<'a> Compiler<'a> {
             return Ok(children.iter().map(|c| smallvec![Lit::Atom(Atom::is(*c))]).collect());
         }
         let pick = |set: u32| (0..children.len()).filter(move |i| set >> i & 1 == 1);
-        Ok((1..1u32 << children.len()).map(|set| pick(set).map(|i| Lit::Atom(Atom::is(children[i]))).collect()).collect())
+        Ok((1..1u32 << children.len())
+            .map(|set| pick(set).map(|i| Lit::Atom(Atom::is(children[i]))).collect())
+            .collect())
     }
 
     fn one_of_values(&mut self, flat: &mut Flat<'a>, list: Vec<&'a Value>) {

@@ -61,8 +61,11 @@ impl<'a> Naive<'a> {
                 Some((n, c)) => one(within(ranges, c), n),
                 None => Ends::new(),
             },
-            Expr::JsonChars { ranges, free: _ } => match read_json_char(self.text, at) {
-                Some((end, c)) => one(within(ranges, c), end - at),
+            Expr::JsonChars { ranges, free } => match read_json_char(self.text, at) {
+                Some((end, c)) => {
+                    let needless = self.text[at..].starts_with(b"\\u") && (0x20..=0x7E).contains(&c);
+                    one(within(ranges, c) && (*free || !needless), end - at)
+                }
                 None => Ends::new(),
             },
             Expr::Seq(v) => v.iter().fold(one(true, 0), |ends, e| self.after(e, &ends)),

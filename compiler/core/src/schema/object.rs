@@ -143,7 +143,8 @@ impl<'a> Compiler<'a> {
     /// The names that get a place of their own, in order, and whether there are no others.
     fn declared_names(&mut self, f: &Flat<'a>) -> Result<(Vec<&'a str>, bool)> {
         let o = &f.object;
-        if let ([part], true) = (&o.parts[..], o.properties.is_empty() && o.forbidden.is_empty() && o.names.is_empty()) {
+        if let ([part], true) = (&o.parts[..], o.properties.is_empty() && o.forbidden.is_empty() && o.names.is_empty())
+        {
             if let Some(map) = part.properties {
                 if o.required.iter().all(|n| map.contains_key(*n)) {
                     return Ok((map.keys().map(String::as_str).collect(), false));
@@ -308,9 +309,10 @@ impl<'a> Compiler<'a> {
             }
         }
         for (node, schema) in &o.unevaluated {
-            let evaluated = o.parts.iter().filter(|p| f.under(p.node, *node)).any(|p| {
-                p.additional.is_some() || p.patterns.into_iter().flat_map(|m| m.keys()).any(|p| matches(p))
-            });
+            let evaluated =
+                o.parts.iter().filter(|p| f.under(p.node, *node)).any(|p| {
+                    p.additional.is_some() || p.patterns.into_iter().flat_map(|m| m.keys()).any(|p| matches(p))
+                });
             if !evaluated && !self.evaluated_inside(f, *node) {
                 atoms.push(Atom::is(*schema));
             }

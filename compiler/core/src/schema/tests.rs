@@ -1,1 +1,218 @@
-//! Tests of the schema front end.
+//! Tests of the schema front end: whole schemas against instances, through the naive matcher.
+
+use serde_json::{json, Value};
+
+use super::*;
+use crate::limits::Limits;
+
+fn budget() -> Budget {
+    Budget::new(Limits::default())
+}
+
+fn options() -> Options {
+    Options { order: PropertyOrder::Any, ..Options::default() }
+}
+
+fn compiled(schema: &Value) -> Compiled {
+    compile(schema, &options(), &budget()).unwrap_or_else(|e| panic!("{schema}: {e}"))
+}
+
+/// Valid and invalid texts.
+fn check(schema: Value, valid: &[&str], invalid: &[&str]) {
+    let c = compiled(&schema);
+    for (list, want) in [(valid, true), (invalid, false)] {
+        for text in list {
+            assert_eq!(naive::matches(&c.grammar, text.as_bytes()), want, "{schema} on {text}");
+        }
+    }
+}
+
+fn error(schema: Value) -> CompileError {
+    match compile(&schema, &options(), &budget()) {
+        Ok(c) => panic!("{schema} compiled: {:?}", c.grammar),
+        Err(e) => e,
+    }
+}
+
+#[test]
+fn types_and_any_value() {
+    check(json!({}), &["null", "[1, {\"a\": []}]", "\"x\"", "-1.5e3", "{ }"], &["", "nul", "[1,]", " 1"]);
+    check(json!({"type": ["string", "null"]}), &["\"\\u00e9\"", "null"], &["1", "\"\n\""]);
+    check(json!({"type": "integer"}), &["1", "-0", "1.0"], &["1.5", "01"]);
+    check(json!({"type": "boolean", "not": {"const": true}}), &["false"], &["true", "0"]);
+}
+
+#[test]
+fn strings_compose() {
+    check(json!({"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}), &["\"abc\""], &["\"abcd\"", "\"\""]);
+    check(json!({"type": "string", "maxLength": 5}), &[r#""a\n\"b\"""#], &["\"a\nb\"", "\"123456\""]);
+    check(
+        json!({"$ref": "#/$defs/s", "maxLength": 2, "$defs": {"s": {"type": "string"}}}),
+        &["\"ab\""],
+        &["\"abc\"", "1"],
+    );
+    check(
+        json!({"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/definitions/s", "maxLength": 2,
+               "definitions": {"s": {"type": "string"}}}),
+        &["\"abc\""],
+        &["1"],
+    );
+    check(json!({"type": "string", "not": {"pattern": "a"}}), &["\"bc\""], &["\"bac\""]);
+    check(json!({"type": "string", "not": {"enum": ["a", "b"]}}), &["\"c\"", "\"ab\""], &["\"a\"", r#""\u0061""#]);
+}
+
+#[test]
+fn objects() {
+    let open = json!({"type": "object", "properties": {"name": {"type": "string"}},
+                      "additionalProperties": {"type": "integer"}});
+    check(open, &["{}", r#"{"x": 1, "name": "n"}"#], &[r#"{"name": 1}"#, r#"{"n\u0061me": 1}"#, r#"{"x": "y"}"#]);
+    check(
+        json!({"properties": {"foo": {"type": "array"}}, "patternProperties": {"f.o": {"minItems": 2}},
+               "additionalProperties": {"type": "null"}}),
+        &[r#"{"foo": [1, 2]}"#, r#"{"fxo": [1, 2]}"#, r#"{"fxo": 1}"#, r#"{"bar": null}"#, "3"],
+        &[r#"{"foo": [1]}"#, r#"{"foo": 1}"#, r#"{"fxo": [1]}"#, r#"{"bar": 1}"#],
+    );
+    check(
+        json!({"type": "object", "propertyNames": {"pattern": "^a"}, "required": ["ab"]}),
+        &[r#"{"ab": 1}"#, r#"{"ab": 1, "a": 2}"#],
+        &["{}", r#"{"ab": 1, "b": 2}"#],
+    );
+    check(
+        json!({"type": "object", "propertyNames": {"enum": ["a", "b"]}, "minProperties": 2}),
+        &[r#"{"b": 1, "a": 2}"#],
+        &[r#"{"a": 1}"#, r#"{"a": 1, "c": 2}"#],
+    );
+    check(json!({"type": "object", "minProperties": 1}), &[r#"{"a": 1}"#], &["{}"]);
+}
+
+#[test]
+fn choices() {
+    let required = json!({"anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+                          "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
+    check(required, &[r#"{"a": 1}"#, r#"{"b": 1, "a": 2}"#, "[]"], &["{}", r#"{"a": "x"}"#]);
+    let shapes = json!({"oneOf": [
+        {"type": "object", "required": ["kind", "r"], "properties": {"kind": {"const": "circle"}, "r": {"type": "number"}}},
+        {"type": "object", "required": ["kind", "w"], "properties": {"kind": {"const": "box"}, "w": {"type": "number"}}}]});
+    check(shapes, &[r#"{"kind": "box", "w": 1, "r": "x"}"#], &[r#"{"kind": "box", "r": 1}"#, r#"{"kind": "x"}"#]);
+    check(
+        json!({"oneOf": [{"required": ["a"]}, {"required": ["b"]}]}),
+        &[r#"{"a": 1}"#, r#"{"b": 1}"#],
+        &["{}", r#"{"a": 1, "b": 2}"#, "1"],
+    );
+    check(
+        json!({"if": {"properties": {"k": {"const": 1}}, "required": ["k"]}, "then": {"required": ["a"]},
+               "else": {"required": ["b"]}}),
+        &[r#"{"k": 1, "a": 0}"#, r#"{"k": 2, "b": 0}"#, r#"{"b": 0}"#],
+        &[r#"{"k": 1, "b": 0}"#, r#"{"k": 2, "a": 0}"#, "{}"],
+    );
+    check(json!({"dependentRequired": {"a": ["b"]}}), &["{}", r#"{"b": 1}"#, r#"{"a": 1, "b": 2}"#], &[r#"{"a": 1}"#]);
+    check(json!({"not": {"required": ["a"]}}), &["{}", "1"], &[r#"{"a": 1}"#]);
+}
+
+#[test]
+fn arrays() {
+    check(
+        json!({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": {"type": "null"},
+               "minItems": 1}),
+        &["[1]", "[1, \"a\"]", "[1,\"a\",null,null]"],
+        &["[]", "[\"a\"]", "[1, \"a\", 2]"],
+    );
+    check(json!({"type": "array", "minItems": 2, "maxItems": 3}), &["[1,2]", "[1,2,3]"], &["[1]", "[1,2,3,4]", "[,1]"]);
+    check(json!({"type": "array", "items": false}), &["[]", "[ ]"], &["[1]"]);
+    check(
+        json!({"type": "array", "contains": {"type": "integer"}, "minContains": 2, "maxContains": 3}),
+        &["[1, \"a\", 2]", "[1,2,3]"],
+        &["[1]", "[1,2,3,4]", "[]"],
+    );
+    check(
+        json!({"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": true}),
+        &["[]", "[\"b\", \"a\"]"],
+        &["[\"a\", \"a\"]"],
+    );
+}
+
+#[test]
+fn unevaluated() {
+    check(
+        json!({"type": "object", "properties": {"a": true}, "anyOf": [{"properties": {"b": true}, "required": ["b"]},
+               {"properties": {"c": true}, "required": ["c"]}], "unevaluatedProperties": false}),
+        &[r#"{"a": 1, "b": 2}"#, r#"{"b": 1, "c": 2}"#],
+        &[r#"{"a": 1}"#, r#"{"b": 1, "d": 2}"#],
+    );
+    check(
+        json!({"type": "array", "prefixItems": [true], "contains": {"type": "string"}, "unevaluatedItems": false}),
+        &["[1, \"a\"]", "[\"a\"]"],
+        &["[1, \"a\", 2]", "[1]"],
+    );
+}
+
+#[test]
+fn constants() {
+    check(
+        json!({"const": {"a": [1, "x/y"], "b": null}}),
+        &[r#"{"b": null, "a": [1, "x\/y"]}"#],
+        &[r#"{"a": [1, "x/y"]}"#, "1"],
+    );
+    check(
+        json!({"type": "object", "required": ["a"], "enum": [{"a": 1}, {"b": 1}, 3]}),
+        &[r#"{"a":1}"#],
+        &[r#"{"b":1}"#, "3"],
+    );
+}
+
+#[test]
+fn recursion() {
+    let tree = json!({"$id": "http://x/tree", "type": "object", "properties": {"kids": {"type": "array",
+                      "items": {"$ref": "#"}}}, "additionalProperties": false});
+    check(tree, &["{}", r#"{"kids": [{}, {"kids": []}]}"#], &[r#"{"kids": [1]}"#]);
+    assert!(matches!(error(json!({"$ref": "#"})), CompileError::Invalid { .. }));
+    let endless = json!({"type": "object", "required": ["a"], "properties": {"a": {"$ref": "#"}}});
+    assert!(matches!(error(endless), CompileError::Unsatisfiable { .. }));
+}
+
+#[test]
+fn errors_are_placed() {
+    let e = error(json!({"properties": {"a/b": {"type": "array", "uniqueItems": true}}}));
+    assert!(
+        matches!(&e, CompileError::Unsupported { pointer, keyword, .. }
+            if pointer == "/properties/a~1b/uniqueItems" && keyword == "uniqueItems"),
+        "{e:?}"
+    );
+    let closed = json!({"type": "object", "required": ["a"], "additionalProperties": false});
+    assert!(matches!(error(closed), CompileError::Unsatisfiable { .. }));
+    assert!(matches!(error(json!({"type": "strin"})), CompileError::Invalid { .. }));
+    assert!(matches!(error(json!({"$ref": "#/$defs/x"})), CompileError::Invalid { .. }));
+    let lenient = Options { lenient: true, ..options() };
+    let c = compile(&json!({"uniqueItems": true}), &lenient, &budget()).unwrap();
+    assert_eq!(c.warnings[0].pointer, "/uniqueItems");
+}
+
+#[test]
+fn hostile_sources_end() {
+    let nest = |n: usize, open: &str, close: &str| {
+        let text = format!("{}true{}", open.repeat(n), close.repeat(n));
+        let budget = budget();
+        let value = parse(text.as_bytes(), &budget)?;
+        compile(&value, &options(), &budget)
+    };
+    // The default stack of a thread.
+    std::thread::Builder::new()
+        .stack_size(2 << 20)
+        .spawn(move || {
+            assert!(nest(1_000, r#"{"items":"#, "}").is_ok());
+            assert!(nest(1_900, r#"{"properties":{"a":"#, "}}").is_err());
+            assert!(nest(900, r#"{"not":"#, "}").is_ok());
+            assert!(nest(600, r#"{"anyOf":[{"type":"string"},"#, "]}").is_ok());
+            assert!(nest(600, r#"{"type":"object","allOf":["#, "]}").is_ok());
+            assert!(nest(10_000, r#"{"items":"#, "}").is_err());
+            let _ = nest(12, r#"{"oneOf":[{"required":["a"]},"#, "]}");
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    let wide: serde_json::Map<String, Value> =
+        (0..50_000).map(|i| (format!("p{i}"), json!({"type": "string"}))).collect();
+    compiled(&json!({"properties": wide}));
+    let names: Vec<String> = (0..5_000).map(|i| format!("name {i}")).collect();
+    compiled(&json!({"enum": names}));
+}
