@@ -105,6 +105,20 @@ impl Decimal {
     }
 }
 
+impl std::fmt::Display for Decimal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_zero() {
+            return f.write_str("0");
+        }
+        let digits: String = self.digits.iter().map(|d| *d as char).collect();
+        write!(f, "{}{digits}", if self.negative { "-" } else { "" })?;
+        if self.exp == 0 {
+            return Ok(());
+        }
+        write!(f, "e{}", self.exp)
+    }
+}
+
 impl PartialOrd for Decimal {
     fn partial_cmp(&self, other: &Decimal) -> Option<Ordering> {
         Some(self.cmp(other))

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::documents::LocId;
 use super::flat::{Flat, Numbers, Strings, Types};
 use super::keyword::Kw;
-use super::Compiler;
+use super::{formats, numbers, Compiler};
 use crate::error::{CompileError, Result};
 use crate::ir::{Body, Dfa, Expr};
 use crate::limits::{Budget, Limits};
@@ -21,7 +21,7 @@ const LOOK_STATES: usize = 50_000;
 #[derive(Default)]
 pub(super) struct Leaves<'a> {
     strings: FxHashMap<Strings<'a>, Option<Expr>>,
-    numbers: FxHashMap<(u8, Numbers<'a>), Option<Expr>>,
+    numbers: FxHashMap<(numbers::Kind, Numbers<'a>), Option<Expr>>,
     patterns: FxHashMap<&'a str, Rc<Dfa>>,
     formats: FxHashMap<&'a str, Rc<Dfa>>,
     empty: FxHashMap<Strings<'a>, bool>,
@@ -102,7 +102,7 @@ impl<'a> Compiler<'a> {
         }
         for (format, positive) in &s.formats {
             let made = self.format_expr(format, alphabet);
-            if let Some(e) = self.or_skip(made, s.at, Kw::Format)? {
+            if let Some(Some(e)) = self.or_skip(made, s.at, Kw::Format)? {
                 if *positive { &mut all } else { &mut not }.push(e);
             }
         }
@@ -206,12 +206,13 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    pub(super) fn known_format(&self, _name: &str) -> bool {
-        false
+    pub(super) fn known_format(&self, name: &str) -> bool {
+        formats::is_known(name)
     }
 
-    fn format_expr(&mut self, name: &str, _alphabet: Alphabet) -> Result<Expr> {
-        Err(CompileError::unsupported("", name, "this format is not known yet", "Use a pattern"))
+    /// A format as an expression; `None` if it restricts no string.
+    fn format_expr(&self, name: &str, alphabet: Alphabet) -> Result<Option<Expr>> {
+        formats::format(name, alphabet).transpose()
     }
 
     /// Whether a text has a format.
@@ -219,10 +220,12 @@ impl<'a> Compiler<'a> {
         if let Some(d) = self.leaves.formats.get(name) {
             return Ok(d.accepts(text.as_bytes()));
         }
-        let made = self
-            .format_expr(name, Alphabet::Utf8)
-            .and_then(|e| lower::dfa(&e, self.budget))
-            .map_err(|e| self.placed(e, loc, Kw::Format))?;
+        let made = match self.format_expr(name, Alphabet::Utf8) {
+            Ok(None) => return Ok(true),
+            Ok(Some(e)) => lower::dfa(&e, self.budget),
+            Err(e) => Err(e),
+        };
+        let made = made.map_err(|e| self.placed(e, loc, Kw::Format))?;
         let answer = made.accepts(text.as_bytes());
         self.leaves.formats.insert(name, Rc::new(made));
         Ok(answer)
@@ -230,48 +233,59 @@ impl<'a> Compiler<'a> {
 
     /// Numbers within bounds; `None` if there are none.
     pub(super) fn number_expr(&mut self, f: &Flat<'a>) -> Result<Option<Expr>> {
-        let types = f.types.and(Types::NUMBER);
-        let key = (types.0, f.number.clone());
+        let kind = match f.types.and(Types::NUMBER) {
+            Types::INTEGER => numbers::Kind::Integer,
+            Types::FRACTION => numbers::Kind::Fraction,
+            _ => numbers::Kind::Number,
+        };
+        let key = (kind, f.number.clone());
         if let Some(e) = self.leaves.numbers.get(&key) {
             return Ok(e.clone());
         }
-        if f.number.is_empty() {
-            return Ok(None);
-        }
         let n = &f.number;
-        if n.min.value.is_some() || n.max.value.is_some() || !n.multiples.is_empty() || !n.except.is_empty() {
-            let loc = f.nodes.first().map_or(0, |n| n.loc);
-            self.unsupported(loc, Kw::Minimum, "bounds of numbers are not compiled yet", "Leave them out")?;
+        let bound = |b: &super::flat::Bound| {
+            b.value.as_ref().map(|v| numbers::Bound { text: v.to_string(), exclusive: b.exclusive })
+        };
+        let spec = numbers::NumberSpec {
+            min: bound(&n.min),
+            max: bound(&n.max),
+            multiple_of: n.multiples.iter().map(|m| m.to_string()).collect(),
+            except: n.except.iter().map(|d| d.to_string()).collect(),
+            plain: n.plain,
+        };
+        let made = numbers::of_kind(kind, &spec, self.budget);
+        let (loc, kw) = self.number_keyword(f);
+        let result = match self.or_skip(made, loc, kw)? {
+            Some(Expr::Never) => None,
+            Some(body) => {
+                let name = if kind == numbers::Kind::Integer { "integer" } else { "number" };
+                Some(Expr::Rule(self.add_rule(name.into(), Body::Expr(body))?))
+            }
+            None => {
+                let mut free = f.clone();
+                free.number = Numbers::default();
+                self.number_expr(&free)?
+            }
+        };
+        self.leaves.numbers.insert(key, result.clone());
+        Ok(result)
+    }
+
+    /// The keyword to name when a constraint on numbers cannot be had.
+    fn number_keyword(&mut self, f: &Flat<'a>) -> (LocId, Kw) {
+        let kws = [Kw::MultipleOf, Kw::Minimum, Kw::Maximum, Kw::ExclusiveMinimum, Kw::ExclusiveMaximum];
+        for kw in kws {
+            for n in &f.nodes {
+                if self.docs.get(n.loc, kw).is_some() {
+                    return (n.loc, kw);
+                }
+            }
         }
-        let digit = || Expr::Class(vec![(b'0', b'9')]);
-        let whole = || {
-            Expr::seq([
-                Expr::lit("-").opt(),
-                Expr::alt([Expr::lit("0"), Expr::seq([Expr::Class(vec![(b'1', b'9')]), digit().star()])]),
-            ])
-        };
-        let body = if types == Types::INTEGER {
-            Expr::seq([whole(), Expr::seq([Expr::lit("."), Expr::lit("0").plus()]).opt()])
-        } else {
-            Expr::seq([
-                whole(),
-                Expr::seq([Expr::lit("."), digit().plus()]).opt(),
-                Expr::seq([
-                    Expr::Class(vec![(b'E', b'E'), (b'e', b'e')]),
-                    Expr::Class(vec![(b'+', b'+'), (b'-', b'-')]).opt(),
-                    digit().plus(),
-                ])
-                .opt(),
-            ])
-        };
-        let name = if types == Types::INTEGER { "integer" } else { "number" };
-        let e = Some(Expr::Rule(self.add_rule(name.into(), Body::Expr(body))?));
-        self.leaves.numbers.insert(key, e.clone());
-        Ok(e)
+        (f.nodes.first().map_or(0, |n| n.loc), Kw::Type)
     }
 
     /// All spellings of a number.
     pub(super) fn number_constant(&mut self, text: &str) -> Result<Expr> {
-        Ok(Expr::lit(text))
+        numbers::constant(text, false, self.budget)
     }
 }

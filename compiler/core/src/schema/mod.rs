@@ -15,14 +15,17 @@ mod decimal;
 mod documents;
 mod emit;
 mod flat;
+pub mod formats;
 mod gather;
 mod keyword;
 mod leaf;
 pub mod naive;
 mod negate;
+pub mod numbers;
 mod object;
 mod parse;
 mod prune;
+pub mod strings;
 #[cfg(test)]
 mod tests;
 mod uri;

@@ -99,6 +99,7 @@ fn choices() {
         &[r#"{"a": 1}"#, r#"{"b": 1}"#],
         &["{}", r#"{"a": 1, "b": 2}"#, "1"],
     );
+    check(json!({"oneOf": [{"type": "integer"}, {"type": "number"}]}), &["1.5"], &["1", "\"a\""]);
     check(
         json!({"if": {"properties": {"k": {"const": 1}}, "required": ["k"]}, "then": {"required": ["a"]},
                "else": {"required": ["b"]}}),
