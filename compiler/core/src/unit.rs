@@ -1,1 +1,385 @@
-//! Units
+//! Units: the frozen, flat form of an FSM, and nodes: a unit with its references bound.
+//!
+//! A [`Unit`] is identified by its digest and knows nothing of names or of the grammar it came from. A [`Node`] binds a
+//! unit's callees (and holes) to other nodes; the stepping machine walks nodes. Mask entries hang on the unit, because
+//! they depend on nothing else (see `entry`).
+
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::entry::{Entry, Family};
+use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, TokenEdge, DEAD, NONE, REJECT};
+use crate::ir::PropertyOrder;
+
+/// A hierarchical structural hash: see `digest`.
+pub type Digest = [u8; 32];
+
+/// A set of bytes.
+pub type ByteSet = [u64; 4];
+
+/// Insert `lo..=hi`.
+#[inline]
+pub fn insert_range(set: &mut ByteSet, lo: u8, hi: u8) {
+    let (a, b) = (lo as usize, hi as usize);
+    for (w, word) in set.iter_mut().enumerate() {
+        let (base, top) = (w * 64, w * 64 + 63);
+        if b < base || a > top {
+            continue;
+        }
+        let from = a.max(base) - base;
+        let to = b.min(top) - base;
+        *word |= (u64::MAX >> (63 - (to - from))) << from;
+    }
+}
+
+#[inline]
+pub fn has_byte(set: &ByteSet, b: u8) -> bool {
+    set[(b >> 6) as usize] >> (b & 63) & 1 == 1
+}
+
+/// Shape of a unit's register file: counters first (two words each: need, room), then the key register.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    pub counters: u8,
+    pub keys: Option<Keys>,
+}
+
+/// The key register in the form that is tested at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    pub order: PropertyOrder,
+    pub count: u32,
+    /// Sorted numbers.
+    pub required: Vec<u32>,
+    /// The same as words (order `Any`).
+    pub required_words: Vec<u32>,
+    pub open: bool,
+    /// `Avail` masks: sorted numbers.
+    pub masks: Vec<Vec<u32>>,
+}
+
+impl Layout {
+    /// Words of a register file.
+    pub fn words(&self) -> usize {
+        2 * self.counters as usize + self.key_words()
+    }
+
+    pub fn key_words(&self) -> usize {
+        match &self.keys {
+            None => 0,
+            Some(k) if k.order == PropertyOrder::Declared => 1,
+            Some(k) => (k.count as usize).div_ceil(32),
+        }
+    }
+}
+
+/// How a state loops on itself, which lets the entry builder accept whole subtrees of the vocabulary at once (R6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loop {
+    /// Bytes that lead back to the state.
+    pub bytes: ByteSet,
+    /// Every well-formed multi-byte UTF-8 character leads back to the state.
+    pub utf8: bool,
+    /// The counter that each round ticks.
+    pub counter: Option<u8>,
+}
+
+/// One sub-grammar's FSM, flat. Slices are indexed by state; `*_start` have one element more than there are states.
+#[derive(Debug)]
+pub struct Unit {
+    pub digest: Digest,
+    /// For people.
+    pub name: String,
+    /// Belongs to one request: never cached, stored or counted.
+    pub local: bool,
+    pub layout: Layout,
+    pub edge_start: Box<[u32]>,
+    pub edges: Box<[Edge]>,
+    pub ref_start: Box<[u32]>,
+    pub refs: Box<[RefEdge]>,
+    pub token_start: Box<[u32]>,
+    pub tokens: Box<[TokenEdge]>,
+    pub fallback: Box<[u32]>,
+    pub accept: Box<[u16]>,
+    pub callees: Box<[Callee]>,
+    pub args: Box<[Box<[(u32, u32)]>]>,
+    pub acts: Box<[Box<[Op]>]>,
+    loops: OnceLock<FxHashMap<u32, Loop>>,
+    pub entries: RwLock<FxHashMap<EntryKey, Arc<Entry>>>,
+    pub families: RwLock<FxHashMap<u32, Option<Arc<Family>>>>,
+}
+
+/// A state and its register class (clamped words; empty for all zeros).
+pub type EntryKey = (u32, SmallVec<[u32; 4]>);
+
+impl Unit {
+    pub fn new(name: &str, digest: Digest, fsm: Fsm) -> Unit {
+        let n = fsm.states.len();
+        let keys = fsm.keys.map(|k| {
+            let mut words = vec![0u32; (k.keys as usize).div_ceil(32)];
+            for &r in &k.required {
+                words[r as usize / 32] |= 1 << (r % 32);
+            }
+            Keys {
+                order: k.order,
+                count: k.keys,
+                required: k.required,
+                required_words: words,
+                open: k.open,
+                masks: k.masks,
+            }
+        });
+        let (mut es, mut rs, mut ts) = (Vec::with_capacity(n + 1), Vec::with_capacity(n + 1), Vec::with_capacity(n + 1));
+        let (mut edges, mut refs, mut tokens) = (vec![], vec![], vec![]);
+        let (mut fallback, mut accept) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        for s in fsm.states {
+            es.push(edges.len() as u32);
+            rs.push(refs.len() as u32);
+            ts.push(tokens.len() as u32);
+            edges.extend(s.edges);
+            refs.extend(s.refs);
+            tokens.extend(s.tokens);
+            fallback.push(s.fallback);
+            accept.push(s.accept);
+        }
+        es.push(edges.len() as u32);
+        rs.push(refs.len() as u32);
+        ts.push(tokens.len() as u32);
+        let acts = if fsm.acts.is_empty() { vec![vec![]] } else { fsm.acts };
+        Unit {
+            digest,
+            name: name.to_owned(),
+            local: false,
+            layout: Layout { counters: fsm.counters, keys },
+            edge_start: es.into(),
+            edges: edges.into(),
+            ref_start: rs.into(),
+            refs: refs.into(),
+            token_start: ts.into(),
+            tokens: tokens.into(),
+            fallback: fallback.into(),
+            accept: accept.into(),
+            callees: fsm.callees.into(),
+            args: fsm.args.into_iter().map(Into::into).collect(),
+            acts: acts.into_iter().map(Into::into).collect(),
+            loops: OnceLock::new(),
+            entries: RwLock::default(),
+            families: RwLock::default(),
+        }
+    }
+
+    pub fn states(&self) -> usize {
+        self.accept.len()
+    }
+
+    #[inline]
+    pub fn own_edges(&self, state: u32) -> &[Edge] {
+        let q = state as usize;
+        &self.edges[self.edge_start[q] as usize..self.edge_start[q + 1] as usize]
+    }
+
+    #[inline]
+    pub fn own_refs(&self, state: u32) -> &[RefEdge] {
+        let q = state as usize;
+        &self.refs[self.ref_start[q] as usize..self.ref_start[q + 1] as usize]
+    }
+
+    #[inline]
+    pub fn own_tokens(&self, state: u32) -> &[TokenEdge] {
+        let q = state as usize;
+        &self.tokens[self.token_start[q] as usize..self.token_start[q + 1] as usize]
+    }
+
+    /// Whether the state has byte or token edges.
+    #[inline]
+    pub fn scans(&self, state: u32) -> bool {
+        let q = state as usize;
+        self.edge_start[q] != self.edge_start[q + 1]
+            || self.fallback[q] != NONE
+            || self.token_start[q] != self.token_start[q + 1]
+    }
+
+    #[inline]
+    pub fn has_refs(&self, state: u32) -> bool {
+        self.ref_start[state as usize] != self.ref_start[state as usize + 1]
+    }
+
+    /// The edges that byte `b` takes, and the widest range around `b` whose bytes take the very same edges.
+    #[inline]
+    pub fn lookup(&self, state: u32, b: u8) -> (u8, u8, SmallVec<[Edge; 2]>) {
+        let (mut lo, mut hi) = (0u8, 255u8);
+        let mut out = SmallVec::new();
+        narrow(self.own_edges(state), b, &mut lo, &mut hi, &mut out);
+        let fallback = self.fallback[state as usize];
+        if out.is_empty() && fallback != NONE {
+            narrow(self.own_edges(fallback), b, &mut lo, &mut hi, &mut out);
+        }
+        out.retain(|e: &mut Edge| e.target != DEAD);
+        (lo, hi, out)
+    }
+
+    /// Bytes on which the state has an edge (whose act may still fail).
+    pub fn live(&self, state: u32) -> ByteSet {
+        let mut set = [0; 4];
+        let mut own: ByteSet = [0; 4];
+        for e in self.own_edges(state) {
+            insert_range(&mut own, e.lo, e.hi);
+            if e.target != DEAD {
+                insert_range(&mut set, e.lo, e.hi);
+            }
+        }
+        let fallback = self.fallback[state as usize];
+        if fallback != NONE {
+            let mut below: ByteSet = [0; 4];
+            for e in self.own_edges(fallback).iter().filter(|e| e.target != DEAD) {
+                insert_range(&mut below, e.lo, e.hi);
+            }
+            for w in 0..4 {
+                set[w] |= below[w] & !own[w];
+            }
+        }
+        set
+    }
+
+    /// The loop of a state, if it has one over at least 16 bytes.
+    pub fn loop_of(&self, state: u32) -> Option<&Loop> {
+        self.loops.get_or_init(|| self.find_loops()).get(&state)
+    }
+
+    fn find_loops(&self) -> FxHashMap<u32, Loop> {
+        let mut found = FxHashMap::default();
+        for q in 0..self.states() as u32 {
+            let fallback = self.fallback[q as usize];
+            let width = |edges: &[Edge]| -> u32 {
+                edges.iter().filter(|e| e.target == q).map(|e| (e.hi - e.lo) as u32 + 1).sum()
+            };
+            let wide = width(self.own_edges(q)) + if fallback != NONE { width(self.own_edges(fallback)) } else { 0 };
+            if wide < 16 {
+                continue;
+            }
+            let mut bytes = [[0u64; 4]; 2];
+            let mut counter = None;
+            let mut mixed = false;
+            let mut b = 0usize;
+            while b < 256 {
+                let (_, hi, edges) = self.lookup(q, b as u8);
+                if let Some(e) = edges.iter().find(|e| e.target == q) {
+                    match *self.acts[e.act as usize] {
+                        [] => insert_range(&mut bytes[0], b as u8, hi),
+                        [Op::Tick { r }] => {
+                            mixed |= counter.is_some_and(|c| c != r);
+                            counter = Some(r);
+                            insert_range(&mut bytes[1], b as u8, hi);
+                        }
+                        _ => {}
+                    }
+                }
+                b = hi as usize + 1;
+            }
+            if mixed {
+                continue;
+            }
+            let bytes = if counter.is_some() { bytes[1] } else { bytes[0] };
+            if bytes != [0; 4] {
+                found.insert(q, Loop { bytes, utf8: self.loops_on_utf8(q, counter), counter });
+            }
+        }
+        found
+    }
+
+    /// Does every well-formed multi-byte character lead from `q` back to `q`, ticking `counter` (only) on its first byte?
+    fn loops_on_utf8(&self, q: u32, counter: Option<u8>) -> bool {
+        const FORMS: [&[(u8, u8)]; 8] = [
+            &[(0xc2, 0xdf), (0x80, 0xbf)],
+            &[(0xe0, 0xe0), (0xa0, 0xbf), (0x80, 0xbf)],
+            &[(0xe1, 0xec), (0x80, 0xbf), (0x80, 0xbf)],
+            &[(0xed, 0xed), (0x80, 0x9f), (0x80, 0xbf)],
+            &[(0xee, 0xef), (0x80, 0xbf), (0x80, 0xbf)],
+            &[(0xf0, 0xf0), (0x90, 0xbf), (0x80, 0xbf), (0x80, 0xbf)],
+            &[(0xf1, 0xf3), (0x80, 0xbf), (0x80, 0xbf), (0x80, 0xbf)],
+            &[(0xf4, 0xf4), (0x80, 0x8f), (0x80, 0xbf), (0x80, 0xbf)],
+        ];
+        FORMS.iter().all(|form| {
+            let mut now: SmallVec<[u32; 4]> = smallvec::smallvec![q];
+            for (at, &(lo, hi)) in form.iter().enumerate() {
+                let mut next: SmallVec<[u32; 4]> = SmallVec::new();
+                for &state in &now {
+                    let mut b = lo as usize;
+                    while b <= hi as usize {
+                        let (_, end, edges) = self.lookup(state, b as u8);
+                        let wanted = |e: &&Edge| match (*self.acts[e.act as usize], at, counter) {
+                            ([Op::Tick { r }], 0, Some(c)) => r == c,
+                            ([], 0, c) => c.is_none(),
+                            ([], _, _) => true,
+                            _ => false,
+                        };
+                        let Some(e) = edges.iter().find(wanted) else { return false };
+                        if !next.contains(&e.target) {
+                            next.push(e.target);
+                        }
+                        b = end as usize + 1;
+                    }
+                }
+                now = next;
+            }
+            now.as_slice() == [q]
+        })
+    }
+
+    /// Whether the state accepts (its act may still fail).
+    #[inline]
+    pub fn accepts(&self, state: u32) -> bool {
+        self.accept[state as usize] != REJECT
+    }
+
+    /// Bytes held, without entries.
+    pub fn size(&self) -> usize {
+        std::mem::size_of::<Unit>()
+            + self.edges.len() * 8
+            + self.refs.len() * 16
+            + self.states() * 22
+            + self.acts.iter().map(|a| 16 + a.len() * 12).sum::<usize>()
+            + self.layout.keys.as_ref().map_or(0, |k| k.masks.iter().map(|m| 24 + m.len() * 4).sum::<usize>())
+    }
+}
+
+#[inline]
+fn narrow(edges: &[Edge], b: u8, lo: &mut u8, hi: &mut u8, out: &mut SmallVec<[Edge; 2]>) {
+    for e in edges {
+        if e.hi < b {
+            *lo = (*lo).max(e.hi + 1);
+        } else if e.lo > b {
+            *hi = (*hi).min(e.lo - 1);
+            break;
+        } else {
+            *lo = (*lo).max(e.lo);
+            *hi = (*hi).min(e.hi);
+            out.push(*e);
+        }
+    }
+}
+
+/// Where a reference of a node leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// A node of the store, shared by all grammars.
+    Store(u32),
+    /// A node of this request.
+    Local(u32),
+}
+
+/// A unit with its callees bound.
+#[derive(Debug)]
+pub struct Node {
+    pub unit: Arc<Unit>,
+    /// One for each of `unit.callees`.
+    pub links: Box<[Link]>,
+    pub digest: Digest,
+    /// Label of the left-recursive component (equal for its members), 0 if there is none.
+    pub component: u32,
+    /// Longest chain of leftmost references below; callers are higher than what they predict.
+    pub height: u32,
+}

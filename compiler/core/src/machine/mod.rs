@@ -1,0 +1,780 @@
+//! The stepping machine: Earley parsing over units with interned sets (R1 to R3, R10 to R13 of the kernel notes).
+//!
+//! # Items and sets
+//!
+//! An [`Item`] is (node, state, registers, return set). The return set is the interned set that is reached when the
+//! node completes, so completing an item means appending its return set's items: there are no positions, equal
+//! situations are the same number wherever in the text they occur, and tail calls and right recursion cost nothing.
+//! Members of a left-recursive component cannot name their return set (it would contain itself); they keep the number
+//! of the *origin* set instead, tagged, and completing them looks up who waits there.
+//!
+//! A set is its sorted kernel: the items that scanning and completing made. What they predict is derived from it on
+//! first use ([`Machine::expand`]). Items of completed parents are in the kernel; items without outgoing edges are not.
+//!
+//! # Transitions
+//!
+//! `(set, byte) -> set` is memoised: up to four byte ranges inline in the set, then a row of 256. A repeated step is one
+//! load. Set [`DEAD_SET`] is the empty set.
+//!
+//! # Bounds
+//!
+//! A set holds at most `items_per_set` items. A step that would exceed this yields the dead set and raises
+//! [`Machine::overflowed`]; nothing is memoised for it. Memory is bounded from outside: see [`Machine::flush`].
+
+pub mod intern;
+pub mod registers;
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::fsm::{Callee, PLAIN};
+use crate::fsm::{NONE, REJECT};
+use crate::program::Program;
+use crate::unit::{has_byte, insert_range, ByteSet, Link, Node, Unit};
+use intern::{Atom, Interner};
+
+/// The set without items: nothing can follow.
+pub const DEAD_SET: u32 = 0;
+/// The return set of the grammar's root.
+pub const TOP: u32 = 1;
+/// The return set of the item that a mask entry is built for.
+pub const OUTSIDE: u32 = 2;
+
+const TAG: u32 = 1 << 31;
+const UNKNOWN: u32 = u32::MAX;
+const SLOTS: usize = 4;
+
+/// One Earley item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Item {
+    pub node: u32,
+    pub state: u32,
+    /// Interned register file.
+    pub regs: u32,
+    /// Return set, or the tagged origin set of a left-recursive node.
+    pub ret: u32,
+}
+
+/// "The root has completed."
+pub const DONE: Item = Item { node: u32::MAX, state: 0, regs: 0, ret: 0 };
+/// "The item that an entry is built for has completed."
+pub const LEFT: Item = Item { node: u32::MAX, state: 1, regs: 0, ret: 0 };
+
+impl Item {
+    fn is_mark(self) -> bool {
+        self.node == u32::MAX
+    }
+}
+
+impl Atom for Item {
+    #[inline]
+    fn mix(self, hash: u64) -> u64 {
+        let a = (self.node as u64) << 32 | self.state as u64;
+        let b = (self.regs as u64) << 32 | self.ret as u64;
+        let h = (hash ^ a).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        let h = ((h ^ (h >> 32)) ^ b).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        h ^ (h >> 29)
+    }
+}
+
+/// An item that goes on when `callee` (called with `args`) completes.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    callee: u32,
+    args: u32,
+    item: Item,
+}
+
+/// What is known of a set besides its kernel.
+#[derive(Clone, Debug)]
+struct Set {
+    expanded: bool,
+    done: bool,
+    left: bool,
+    /// Some kernel item of an entry under construction stands before a hole.
+    hole: bool,
+    slots: u8,
+    lo: [u8; SLOTS],
+    hi: [u8; SLOTS],
+    to: [u32; SLOTS],
+    row: u32,
+    scan: (u32, u32),
+    waits: (u32, u32),
+    live: ByteSet,
+    class: u32,
+}
+
+/// A node as the machine sees it: its links are looked up on first use.
+#[derive(Debug)]
+struct Bound {
+    unit: Arc<Unit>,
+    node: Arc<Node>,
+    links: Box<[u32]>,
+}
+
+/// The table of one grammar's sets.
+#[derive(Debug)]
+pub struct Machine {
+    program: Arc<Program>,
+    nodes: Vec<Bound>,
+    by_link: FxHashMap<Link, u32>,
+    kernels: Interner<Item>,
+    sets: Vec<Set>,
+    regs: Interner<u32>,
+    scans: Vec<Item>,
+    waits: Vec<Wait>,
+    rows: Vec<u32>,
+    items_per_set: usize,
+    reach: u32,
+    overflow: bool,
+    // Scratch, kept for its capacity.
+    fresh: Vec<Item>,
+    visited: Vec<(u32, u32)>,
+}
+
+impl Machine {
+    /// A machine for `program` with room for `items_per_set` items a set. `reach`: bytes of the longest token.
+    pub fn new(program: Arc<Program>, items_per_set: usize, reach: u32) -> Machine {
+        let mut m = Machine {
+            program,
+            nodes: vec![],
+            by_link: FxHashMap::default(),
+            kernels: Interner::default(),
+            sets: vec![],
+            regs: Interner::default(),
+            scans: vec![],
+            waits: vec![],
+            rows: vec![],
+            items_per_set,
+            reach,
+            overflow: false,
+            fresh: vec![],
+            visited: vec![],
+        };
+        m.seed();
+        m
+    }
+
+    fn seed(&mut self) {
+        self.regs.intern(&[]);
+        for kernel in [&[][..], &[DONE], &[LEFT]] {
+            self.fresh.clear();
+            self.fresh.extend_from_slice(kernel);
+            self.intern_fresh();
+        }
+    }
+
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// The set before the first byte.
+    pub fn start(&mut self) -> u32 {
+        let node = self.bind(self.program.root);
+        self.fresh.clear();
+        self.fresh.push(Item { node, state: 0, regs: 0, ret: TOP });
+        if self.program.nullable {
+            self.fresh.push(DONE);
+        }
+        self.intern_fresh()
+    }
+
+    /// The set of one item.
+    pub fn set_of(&mut self, item: Item) -> u32 {
+        self.fresh.clear();
+        self.fresh.push(item);
+        self.intern_fresh()
+    }
+
+    pub fn kernel(&self, set: u32) -> &[Item] {
+        self.kernels.get(set)
+    }
+
+    /// Whether the text so far is a whole word of the grammar.
+    #[inline]
+    pub fn is_done(&self, set: u32) -> bool {
+        self.sets[set as usize].done
+    }
+
+    /// Whether the entry's own item has completed.
+    #[inline]
+    pub fn has_left(&self, set: u32) -> bool {
+        self.sets[set as usize].left
+    }
+
+    #[inline]
+    pub fn before_hole(&self, set: u32) -> bool {
+        self.sets[set as usize].hole
+    }
+
+    pub fn unit(&self, node: u32) -> &Arc<Unit> {
+        &self.nodes[node as usize].unit
+    }
+
+    pub fn node(&self, node: u32) -> &Arc<Node> {
+        &self.nodes[node as usize].node
+    }
+
+    pub fn regs(&self, id: u32) -> &[u32] {
+        self.regs.get(id)
+    }
+
+    /// The machine's number of a node.
+    pub fn bind(&mut self, link: Link) -> u32 {
+        if let Some(&n) = self.by_link.get(&link) {
+            return n;
+        }
+        let node = self.program.node(link);
+        let n = self.nodes.len() as u32;
+        let links = vec![UNKNOWN; node.links.len()].into();
+        self.nodes.push(Bound { unit: node.unit.clone(), node, links });
+        self.by_link.insert(link, n);
+        n
+    }
+
+    fn callee(&mut self, node: u32, callee: u32) -> u32 {
+        let bound = &self.nodes[node as usize];
+        let known = bound.links[callee as usize];
+        if known != UNKNOWN {
+            return known;
+        }
+        let link = bound.node.links[callee as usize];
+        let n = self.bind(link);
+        self.nodes[node as usize].links[callee as usize] = n;
+        n
+    }
+
+    /// Bring a register file to its stored form.
+    pub fn intern_regs(&mut self, words: &[u32]) -> u32 {
+        if words.iter().all(|&w| w == 0) {
+            0
+        } else {
+            self.regs.intern(words).0
+        }
+    }
+
+    /// `regs` after an act of `unit`; `None` if the act fails.
+    #[inline]
+    fn act(&mut self, unit: &Unit, act: u16, regs: u32) -> Option<u32> {
+        if act == PLAIN {
+            return Some(regs);
+        }
+        let mut words: SmallVec<[u32; 16]> = SmallVec::from_elem(0, unit.layout.words());
+        let now = self.regs.get(regs);
+        words[..now.len()].copy_from_slice(now);
+        if !registers::run(&unit.acts[act as usize], &unit.layout, &mut words) {
+            return None;
+        }
+        Some(self.intern_regs(&words))
+    }
+
+    fn initial_regs(&mut self, unit: &Unit, args: &[(u32, u32)]) -> u32 {
+        let mut words: SmallVec<[u32; 16]> = SmallVec::from_elem(0, unit.layout.words().max(2 * args.len()));
+        for (i, &(min, max)) in args.iter().enumerate() {
+            words[2 * i] = min;
+            words[2 * i + 1] = max;
+        }
+        self.intern_regs(&words)
+    }
+
+    fn intern_fresh(&mut self) -> u32 {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        if fresh.len() > 1 {
+            fresh.sort_unstable();
+            fresh.dedup();
+        }
+        if fresh.len() > self.items_per_set {
+            self.overflow = true;
+            fresh.clear();
+        }
+        let (id, new) = self.kernels.intern(&fresh);
+        if new {
+            self.sets.push(Set {
+                expanded: false,
+                done: fresh.contains(&DONE),
+                left: fresh.contains(&LEFT),
+                hole: false,
+                slots: 0,
+                lo: [0; SLOTS],
+                hi: [0; SLOTS],
+                to: [0; SLOTS],
+                row: NONE,
+                scan: (0, 0),
+                waits: (0, 0),
+                live: [0; 4],
+                class: UNKNOWN,
+            });
+        }
+        self.fresh = fresh;
+        id
+    }
+
+    /// Whether a step failed because a set grew beyond its limit; reading resets it.
+    pub fn overflowed(&mut self) -> bool {
+        std::mem::take(&mut self.overflow)
+    }
+
+    /// Bytes that may follow (a superset: guards are tested by stepping).
+    #[inline]
+    pub fn live(&mut self, set: u32) -> &ByteSet {
+        self.ensure(set);
+        &self.sets[set as usize].live
+    }
+
+    #[inline]
+    fn ensure(&mut self, set: u32) {
+        if !self.sets[set as usize].expanded {
+            self.expand(set);
+        }
+    }
+
+    /// The memoised step, if there is one. `None`: call [`Machine::step`].
+    #[inline]
+    pub fn peek(&self, set: u32, b: u8) -> Option<u32> {
+        let s = &self.sets[set as usize];
+        if s.row != NONE {
+            let to = self.rows[s.row as usize + b as usize];
+            return (to != UNKNOWN).then_some(to);
+        }
+        for i in 0..s.slots as usize {
+            if s.lo[i] <= b && b <= s.hi[i] {
+                return Some(s.to[i]);
+            }
+        }
+        None
+    }
+
+    /// The set after byte `b`.
+    #[inline]
+    pub fn step(&mut self, set: u32, b: u8) -> u32 {
+        match self.peek(set, b) {
+            Some(to) => to,
+            None => self.step_slow(set, b),
+        }
+    }
+
+    #[inline(never)]
+    fn step_slow(&mut self, set: u32, b: u8) -> u32 {
+        self.ensure(set);
+        if !has_byte(&self.sets[set as usize].live, b) {
+            return DEAD_SET;
+        }
+        self.fresh.clear();
+        self.visited.clear();
+        let (from, to) = self.sets[set as usize].scan;
+        let (mut lo, mut hi) = (0u8, 255u8);
+        for j in from..to {
+            let item = self.scans[j as usize];
+            let unit = self.nodes[item.node as usize].unit.clone();
+            let (l, h, edges) = unit.lookup(item.state, b);
+            lo = lo.max(l);
+            hi = hi.min(h);
+            for e in edges {
+                if let Some(regs) = self.act(&unit, e.act, item.regs) {
+                    self.push(&unit, Item { state: e.target, regs, ..item });
+                }
+            }
+        }
+        let target = self.intern_fresh();
+        if !self.overflow {
+            self.remember(set, lo, hi, target);
+        }
+        target
+    }
+
+    fn remember(&mut self, set: u32, lo: u8, hi: u8, target: u32) {
+        let s = &mut self.sets[set as usize];
+        if s.row == NONE {
+            if (s.slots as usize) < SLOTS {
+                let i = s.slots as usize;
+                (s.lo[i], s.hi[i], s.to[i]) = (lo, hi, target);
+                s.slots += 1;
+                return;
+            }
+            s.row = self.rows.len() as u32;
+            self.rows.resize(self.rows.len() + 256, UNKNOWN);
+            let row = &mut self.rows[s.row as usize..];
+            for i in 0..SLOTS {
+                row[s.lo[i] as usize..=s.hi[i] as usize].fill(s.to[i]);
+            }
+        }
+        let row = s.row as usize;
+        self.rows[row + lo as usize..=row + hi as usize].fill(target);
+    }
+
+    /// The set after special token `token`; not memoised.
+    pub fn step_token(&mut self, set: u32, token: u32) -> u32 {
+        self.ensure(set);
+        self.fresh.clear();
+        self.visited.clear();
+        let (from, to) = self.sets[set as usize].scan;
+        for j in from..to {
+            let item = self.scans[j as usize];
+            let unit = self.nodes[item.node as usize].unit.clone();
+            for e in unit.own_tokens(item.state).iter().filter(|e| e.token == token) {
+                if let Some(regs) = self.act(&unit, e.act, item.regs) {
+                    self.push(&unit, Item { state: e.target, regs, ..item });
+                }
+            }
+        }
+        self.intern_fresh()
+    }
+
+    /// Special tokens that may follow.
+    pub fn tokens(&mut self, set: u32) -> Vec<u32> {
+        self.ensure(set);
+        let (from, to) = self.sets[set as usize].scan;
+        let mut found = vec![];
+        for j in from..to {
+            let item = self.scans[j as usize];
+            let unit = self.nodes[item.node as usize].unit.clone();
+            for e in unit.own_tokens(item.state) {
+                if self.act(&unit, e.act, item.regs).is_some() {
+                    found.push(e.token);
+                }
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Add an item to the set under construction, and what its completion brings.
+    fn push(&mut self, unit: &Unit, item: Item) {
+        if unit.scans(item.state) || unit.has_refs(item.state) {
+            self.fresh.push(item);
+        }
+        let accept = unit.accept[item.state as usize];
+        if accept != REJECT && self.act(unit, accept, item.regs).is_some() {
+            self.complete(item.node, item.ret);
+        }
+    }
+
+    fn complete(&mut self, node: u32, ret: u32) {
+        if ret & TAG == 0 {
+            self.fresh.extend_from_slice(self.kernels.get(ret));
+            return;
+        }
+        // The waits of an origin set may complete in turn; a work list keeps hostile chains off the stack.
+        let mut work: SmallVec<[(u32, u32); 8]> = smallvec::smallvec![(node, ret & !TAG)];
+        while let Some((node, origin)) = work.pop() {
+            if self.visited.contains(&(node, origin)) {
+                continue;
+            }
+            self.visited.push((node, origin));
+            if !self.sets[origin as usize].expanded {
+                let (fresh, visited) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.visited));
+                self.expand(origin);
+                (self.fresh, self.visited) = (fresh, visited);
+            }
+            let (from, to) = self.sets[origin as usize].waits;
+            for j in from..to {
+                let wait = self.waits[j as usize];
+                if wait.callee != node {
+                    continue;
+                }
+                let item = wait.item;
+                let unit = self.nodes[item.node as usize].unit.clone();
+                if unit.scans(item.state) || unit.has_refs(item.state) {
+                    self.fresh.push(item);
+                }
+                let accept = unit.accept[item.state as usize];
+                if accept != REJECT && self.act(&unit, accept, item.regs).is_some() {
+                    if item.ret & TAG == 0 {
+                        self.fresh.extend_from_slice(self.kernels.get(item.ret));
+                    } else {
+                        work.push((item.node, item.ret & !TAG));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The set that an item leaves into when its node completes.
+    pub fn leave(&mut self, item: Item) -> u32 {
+        if item.ret & TAG == 0 {
+            return item.ret;
+        }
+        self.fresh.clear();
+        self.visited.clear();
+        self.complete(item.node, item.ret);
+        self.intern_fresh()
+    }
+
+    /// Derive what a set's kernel predicts: the items that scan, who waits for whom, the live bytes.
+    fn expand(&mut self, set: u32) {
+        let kernel: SmallVec<[Item; 8]> = SmallVec::from_slice(self.kernels.get(set));
+        let mut scan: SmallVec<[Item; 16]> = SmallVec::new();
+        let mut waits: SmallVec<[Wait; 16]> = SmallVec::new();
+        // Predicted (node, args), their initial registers, and what sorts callers before callees.
+        let mut predicted: SmallVec<[(u32, u32, u32); 16]> = SmallVec::new();
+        let mut hole = false;
+        for &item in kernel.iter().filter(|i| !i.is_mark()) {
+            let unit = self.nodes[item.node as usize].unit.clone();
+            if unit.scans(item.state) {
+                scan.push(item);
+            }
+            for r in unit.own_refs(item.state) {
+                if item.ret == OUTSIDE && matches!(unit.callees[r.callee as usize], Callee::Hole(_)) {
+                    hole = true;
+                    continue;
+                }
+                let Some(regs) = self.act(&unit, r.act, item.regs) else { continue };
+                let callee = self.callee(item.node, r.callee);
+                let args = self.predict(&unit, r.args, callee, &mut predicted);
+                waits.push(Wait { callee, args, item: Item { state: r.target, regs, ..item } });
+            }
+        }
+        // Close under prediction first: ranks must be known before return sets are made.
+        let mut at = 0;
+        let mut inner: SmallVec<[(u32, u32, Item); 16]> = SmallVec::new();
+        while at < predicted.len() {
+            let (node, args, regs) = predicted[at];
+            at += 1;
+            let unit = self.nodes[node as usize].unit.clone();
+            for r in unit.own_refs(0) {
+                let Some(after) = self.act(&unit, r.act, regs) else { continue };
+                let callee = self.callee(node, r.callee);
+                let callee_args = self.predict(&unit, r.args, callee, &mut predicted);
+                // Keep what waits; its return set is filled in when `node`'s turn comes.
+                inner.push((node, args, Item { node: callee, state: callee_args, regs: after, ret: r.target }));
+            }
+        }
+        predicted.sort_unstable_by_key(|&(node, args, _)| {
+            let n = &self.nodes[node as usize].node;
+            (u32::MAX - n.height, n.component, node, args)
+        });
+        let mut keep_waits = false;
+        let mut i = 0;
+        while i < predicted.len() {
+            let (node, args, _) = predicted[i];
+            let component = self.nodes[node as usize].node.component;
+            let mut end = i + 1;
+            let ret = if component != 0 {
+                while end < predicted.len() && self.nodes[predicted[end].0 as usize].node.component == component {
+                    end += 1;
+                }
+                keep_waits = true;
+                set | TAG
+            } else {
+                self.return_set(set, node, args, &waits, keep_waits)
+            };
+            for &(node, args, regs) in &predicted[i..end] {
+                let unit = self.nodes[node as usize].unit.clone();
+                if unit.scans(0) {
+                    scan.push(Item { node, state: 0, regs, ret });
+                }
+                for &(caller, _, w) in inner.iter().filter(|w| w.0 == node && w.1 == args) {
+                    waits.push(Wait {
+                        callee: w.node,
+                        args: w.state,
+                        item: Item { node: caller, state: w.ret, regs: w.regs, ret },
+                    });
+                }
+            }
+            i = end;
+        }
+        let mut live = [0u64; 4];
+        for item in &scan {
+            let bytes = self.nodes[item.node as usize].unit.live(item.state);
+            for w in 0..4 {
+                live[w] |= bytes[w];
+            }
+        }
+        let scan_at = self.scans.len() as u32;
+        self.scans.extend_from_slice(&scan);
+        let waits_at = self.waits.len() as u32;
+        if keep_waits {
+            self.waits.extend_from_slice(&waits);
+        }
+        let s = &mut self.sets[set as usize];
+        s.scan = (scan_at, scan_at + scan.len() as u32);
+        s.waits = (waits_at, self.waits.len() as u32);
+        s.live = live;
+        s.hole = hole;
+        s.expanded = true;
+    }
+
+    /// Note that `callee` is predicted with arguments `args` of `unit`; returns the interned initial registers, which
+    /// stand for the arguments.
+    fn predict(&mut self, unit: &Unit, args: u32, callee: u32, predicted: &mut SmallVec<[(u32, u32, u32); 16]>) -> u32 {
+        let regs = if args == NONE {
+            0
+        } else {
+            let target = self.nodes[callee as usize].unit.clone();
+            self.initial_regs(&target, &unit.args[args as usize])
+        };
+        if !predicted.iter().any(|p| p.0 == callee && p.1 == regs) {
+            predicted.push((callee, regs, regs));
+        }
+        regs
+    }
+
+    /// The interned set of everything in `waits` that goes on when `node` completes.
+    fn return_set(&mut self, set: u32, node: u32, args: u32, waits: &[Wait], origin_waits: bool) -> u32 {
+        self.fresh.clear();
+        self.visited.clear();
+        if origin_waits {
+            // A waiting item may complete into this very set's left-recursive members: make its waits visible so far.
+            let at = self.waits.len() as u32;
+            self.waits.extend_from_slice(waits);
+            let s = &mut self.sets[set as usize];
+            s.waits = (at, at + waits.len() as u32);
+            s.expanded = true;
+        }
+        for w in waits.iter().filter(|w| w.callee == node && w.args == args) {
+            let unit = self.nodes[w.item.node as usize].unit.clone();
+            self.push(&unit, w.item);
+        }
+        if origin_waits {
+            // The copy stays behind as a gap: expanding another origin set may have put its waits after it.
+            self.sets[set as usize].expanded = false;
+        }
+        self.intern_fresh()
+    }
+
+    /// The mask class of a set: the set with its counters clamped, through its return sets too (R7). Sets of one class
+    /// have equal masks.
+    pub fn class_of(&mut self, set: u32) -> u32 {
+        if set <= OUTSIDE {
+            return set;
+        }
+        // Return sets are interned before the sets that name them, so this work list ends.
+        let mut work = vec![set];
+        while let Some(&s) = work.last() {
+            if self.sets[s as usize].class != UNKNOWN {
+                work.pop();
+                continue;
+            }
+            let kernel: SmallVec<[Item; 8]> = SmallVec::from_slice(self.kernels.get(s));
+            let before = work.len();
+            for item in &kernel {
+                let ret = item.ret & !TAG;
+                if !item.is_mark() && ret > OUTSIDE && self.sets[ret as usize].class == UNKNOWN {
+                    work.push(ret);
+                }
+            }
+            if work.len() > before {
+                continue;
+            }
+            let mut clamped: SmallVec<[Item; 8]> = SmallVec::new();
+            for mut item in kernel {
+                if !item.is_mark() {
+                    let ret = item.ret & !TAG;
+                    let class = if ret > OUTSIDE { self.sets[ret as usize].class } else { ret };
+                    item.ret = class | (item.ret & TAG);
+                    item.regs = self.clamp_regs(item.node, item.regs);
+                }
+                clamped.push(item);
+            }
+            self.fresh.clear();
+            self.fresh.extend_from_slice(&clamped);
+            let class = self.intern_fresh();
+            self.sets[s as usize].class = class;
+            self.sets[class as usize].class = class;
+            work.pop();
+        }
+        self.sets[set as usize].class
+    }
+
+    /// The register class of an item.
+    pub fn clamp_regs(&mut self, node: u32, regs: u32) -> u32 {
+        if regs == 0 {
+            return 0;
+        }
+        let unit = self.nodes[node as usize].unit.clone();
+        if unit.layout.counters == 0 {
+            return regs;
+        }
+        let mut words: SmallVec<[u32; 16]> = SmallVec::from_slice(self.regs.get(regs));
+        registers::clamp(&unit.layout, self.reach, &mut words);
+        self.intern_regs(&words)
+    }
+
+    pub fn len(&self) -> usize {
+        self.sets.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sets.is_empty()
+    }
+
+    /// Bytes held.
+    pub fn size(&self) -> usize {
+        self.kernels.size()
+            + self.regs.size()
+            + self.sets.len() * std::mem::size_of::<Set>()
+            + self.scans.len() * std::mem::size_of::<Item>()
+            + self.waits.len() * std::mem::size_of::<Wait>()
+            + self.rows.len() * 4
+    }
+
+    /// Start a new generation that holds only the sets in `live` and their return chains (R12). Every number in `live`
+    /// is replaced by its new one; all other numbers are void.
+    pub fn flush<'a>(&mut self, live: impl IntoIterator<Item = &'a mut u32>) {
+        let live: Vec<&mut u32> = live.into_iter().collect();
+        let n = self.sets.len();
+        let mut keep = vec![false; n];
+        live.iter().for_each(|s| keep[**s as usize] = true);
+        // A set's return sets have smaller numbers, so one pass down marks and one pass up rebuilds.
+        for s in (OUTSIDE as usize + 1..n).rev() {
+            if keep[s] {
+                for item in self.kernels.get(s as u32).iter().filter(|i| !i.is_mark()) {
+                    keep[(item.ret & !TAG) as usize] = true;
+                }
+            }
+        }
+        let kernels = std::mem::take(&mut self.kernels);
+        let regs = std::mem::take(&mut self.regs);
+        self.sets = vec![];
+        self.scans = vec![];
+        self.waits = vec![];
+        self.rows = vec![];
+        self.seed();
+        let mut map = vec![DEAD_SET; n];
+        map[TOP as usize] = TOP;
+        map[OUTSIDE as usize] = OUTSIDE;
+        for s in OUTSIDE as usize + 1..n {
+            if !keep[s] {
+                continue;
+            }
+            let mut fresh: Vec<Item> = vec![];
+            for &(mut item) in kernels.get(s as u32) {
+                if !item.is_mark() {
+                    item.ret = map[(item.ret & !TAG) as usize] | (item.ret & TAG);
+                    item.regs = self.intern_regs(regs.get(item.regs));
+                }
+                fresh.push(item);
+            }
+            self.fresh = fresh;
+            map[s] = self.intern_fresh();
+        }
+        for s in live {
+            *s = map[*s as usize];
+        }
+    }
+
+    /// Bytes that certainly lead somewhere (guards tested), at most `most` of them.
+    pub fn next_bytes(&mut self, set: u32, most: usize) -> Vec<u8> {
+        let live = *self.live(set);
+        let mut found = vec![];
+        for b in 0..=255u8 {
+            if has_byte(&live, b) && self.step(set, b) != DEAD_SET {
+                found.push(b);
+                if found.len() >= most {
+                    break;
+                }
+            }
+        }
+        found
+    }
+}
+
+/// All bytes of a set's loop, for tests and tools.
+pub fn byte_range(lo: u8, hi: u8) -> ByteSet {
+    let mut set = [0; 4];
+    insert_range(&mut set, lo, hi);
+    set
+}

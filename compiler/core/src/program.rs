@@ -1,0 +1,289 @@
+//! The unit store of one process, and programs: what a machine runs.
+//!
+//! The store holds every node that some artifact (one compiled source) needs, once, by digest. An [`Artifact`] pins the
+//! nodes that are reachable from its root; the last artifact to go frees them with their mask entries. A [`Program`] is
+//! an artifact's root, or a few request-local nodes (the choice of tags, the root) over many artifacts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+
+use crate::digest::Digests;
+use crate::fsm::{Callee, Fsm};
+use crate::lower::grammar::LoweredGrammar;
+use crate::unit::{Digest, Link, Node, Unit};
+
+/// All shared nodes of a process, by digest.
+#[derive(Debug, Default)]
+pub struct UnitStore {
+    slots: RwLock<Slots>,
+    installed: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    nodes: Vec<Option<Arc<Node>>>,
+    pins: Vec<u32>,
+    free: Vec<u32>,
+    by_digest: FxHashMap<Digest, u32>,
+}
+
+/// One compiled source: a root and the nodes it needs, pinned in the store.
+#[derive(Debug)]
+pub struct Artifact {
+    store: Arc<UnitStore>,
+    pub root: u32,
+    pub nullable: bool,
+    /// Every node reachable from the root.
+    pub nodes: Box<[u32]>,
+    /// Bytes of the nodes that were new when it was installed.
+    pub size: usize,
+}
+
+impl Drop for Artifact {
+    fn drop(&mut self) {
+        self.store.release(&self.nodes);
+    }
+}
+
+impl UnitStore {
+    pub fn node(&self, id: u32) -> Option<Arc<Node>> {
+        self.slots.read().nodes.get(id as usize).cloned().flatten()
+    }
+
+    /// All nodes, with their numbers.
+    pub fn nodes(&self) -> Vec<(u32, Arc<Node>)> {
+        let slots = self.slots.read();
+        slots.nodes.iter().enumerate().filter_map(|(i, n)| Some((i as u32, n.clone()?))).collect()
+    }
+
+    /// Nodes held now.
+    pub fn len(&self) -> usize {
+        self.slots.read().by_digest.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Nodes ever built; those found by digest are not counted.
+    pub fn installed(&self) -> u64 {
+        self.installed.load(Ordering::Relaxed)
+    }
+
+    pub fn by_digest(&self, digest: &Digest) -> Option<Arc<Node>> {
+        let slots = self.slots.read();
+        slots.by_digest.get(digest).and_then(|&id| slots.nodes[id as usize].clone())
+    }
+
+    /// Put a lowered grammar's rules into the store: known digests are shared, the others are frozen into units.
+    pub fn install(self: &Arc<Self>, lowered: LoweredGrammar, digests: &Digests) -> Artifact {
+        let left = LeftRecursion::of(&lowered);
+        let root = lowered.root as usize;
+        let nullable = lowered.root_nullable;
+        let mut slots = self.slots.write();
+        let mut fresh = vec![];
+        let ids: Vec<u32> = digests
+            .node
+            .iter()
+            .enumerate()
+            .map(|(rule, digest)| {
+                if let Some(&id) = slots.by_digest.get(digest) {
+                    return id;
+                }
+                let id = slots.free.pop().unwrap_or_else(|| {
+                    slots.nodes.push(None);
+                    slots.pins.push(0);
+                    slots.nodes.len() as u32 - 1
+                });
+                slots.by_digest.insert(*digest, id);
+                fresh.push((rule, id));
+                id
+            })
+            .collect();
+        // A component's label must be unlike every other's in the process: its lowest fresh slot, or a member's label.
+        let mut labels: FxHashMap<u32, u32> = FxHashMap::default();
+        for (rule, &id) in ids.iter().enumerate() {
+            if let (c @ 1.., Some(node)) = (left.component[rule], &slots.nodes[id as usize]) {
+                labels.insert(c, node.component);
+            }
+        }
+        for &(rule, id) in &fresh {
+            if left.component[rule] != 0 {
+                labels.entry(left.component[rule]).or_insert(id + 1);
+            }
+        }
+        let mut size = 0;
+        let mut rules: Vec<_> = lowered.rules.into_iter().map(Some).collect();
+        for (rule, id) in fresh {
+            let Some(r) = rules[rule].take() else { continue };
+            let links = links_of(&r.fsm, &r.holes, &ids);
+            let unit = slots
+                .nodes
+                .iter()
+                .flatten()
+                .filter(|_| !r.holes.is_empty())
+                .find(|n| n.unit.digest == digests.unit[rule])
+                .map(|n| n.unit.clone());
+            let unit = unit.unwrap_or_else(|| Arc::new(Unit::new(&r.name, digests.unit[rule], r.fsm)));
+            size += unit.size() + 160;
+            let component = labels.get(&left.component[rule]).copied().unwrap_or(0);
+            slots.nodes[id as usize] =
+                Some(Arc::new(Node { unit, links, digest: digests.node[rule], component, height: left.height[rule] }));
+            self.installed.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut nodes = ids.clone();
+        nodes.sort_unstable();
+        nodes.dedup();
+        for &id in &nodes {
+            slots.pins[id as usize] += 1;
+        }
+        Artifact { store: self.clone(), root: ids[root], nullable, nodes: nodes.into(), size }
+    }
+
+    fn release(&self, nodes: &[u32]) {
+        // Dropped after the lock is gone: freeing a unit with its entries takes a while.
+        let mut dead = vec![];
+        let mut slots = self.slots.write();
+        for &id in nodes {
+            slots.pins[id as usize] -= 1;
+            if slots.pins[id as usize] == 0 {
+                if let Some(node) = slots.nodes[id as usize].take() {
+                    slots.by_digest.remove(&node.digest);
+                    dead.push(node);
+                }
+                slots.free.push(id);
+            }
+        }
+        drop(slots);
+    }
+}
+
+fn links_of(fsm: &Fsm, holes: &[u32], ids: &[u32]) -> Box<[Link]> {
+    let rule_of = |c: &Callee| match *c {
+        Callee::Rule(r) => r,
+        Callee::Hole(h) => holes[h as usize],
+    };
+    fsm.callees.iter().map(|c| Link::Store(ids[rule_of(c) as usize])).collect()
+}
+
+/// Which rules are left-recursive together, and how high each stands over what it predicts.
+struct LeftRecursion {
+    /// 0: not left-recursive; else equal for the members of one component.
+    component: Vec<u32>,
+    height: Vec<u32>,
+}
+
+impl LeftRecursion {
+    fn of(g: &LoweredGrammar) -> LeftRecursion {
+        let n = g.rules.len();
+        let leftmost: Vec<Vec<u32>> = g
+            .rules
+            .iter()
+            .map(|r| {
+                let start = r.fsm.states.first().map_or(&[][..], |s| &s.refs);
+                let mut v: Vec<u32> = start
+                    .iter()
+                    .map(|e| match r.fsm.callees[e.callee as usize] {
+                        Callee::Rule(x) => x,
+                        Callee::Hole(h) => r.holes[h as usize],
+                    })
+                    .collect();
+                v.sort_unstable();
+                v.dedup();
+                v
+            })
+            .collect();
+        let mut out = LeftRecursion { component: vec![0; n], height: vec![0; n] };
+        // Tarjan without recursion; components come out callees first, so heights are ready when they are needed.
+        const NEW: u32 = u32::MAX;
+        let (mut index, mut low, mut on_stack) = (vec![NEW; n], vec![0u32; n], vec![false; n]);
+        let (mut stack, mut counter) = (vec![], 0u32);
+        for root in 0..n {
+            if index[root] != NEW {
+                continue;
+            }
+            let mut calls: Vec<(usize, usize)> = vec![(root, 0)];
+            while let Some(&(v, at)) = calls.last() {
+                if at == 0 {
+                    index[v] = counter;
+                    low[v] = counter;
+                    counter += 1;
+                    stack.push(v);
+                    on_stack[v] = true;
+                }
+                if let Some(&w) = leftmost[v].get(at) {
+                    let w = w as usize;
+                    if let Some(call) = calls.last_mut() {
+                        call.1 += 1;
+                    }
+                    if index[w] == NEW {
+                        calls.push((w, 0));
+                    } else if on_stack[w] {
+                        low[v] = low[v].min(index[w]);
+                    }
+                    continue;
+                }
+                calls.pop();
+                if let Some(&(parent, _)) = calls.last() {
+                    low[parent] = low[parent].min(low[v]);
+                }
+                if low[v] == index[v] {
+                    let at = stack.iter().rposition(|&x| x == v).unwrap_or(0);
+                    let members = stack.split_off(at);
+                    members.iter().for_each(|&m| on_stack[m] = false);
+                    let recursive = members.len() > 1 || leftmost[v].contains(&(v as u32));
+                    let height = members
+                        .iter()
+                        .flat_map(|&m| &leftmost[m])
+                        .filter(|&&w| !members.contains(&(w as usize)))
+                        .map(|&w| out.height[w as usize] + 1)
+                        .max()
+                        .unwrap_or(0);
+                    for &m in &members {
+                        out.height[m] = height;
+                        out.component[m] = if recursive { v as u32 + 1 } else { 0 };
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+/// What a machine runs: a root, request-local nodes, and the artifacts they use.
+#[derive(Debug)]
+pub struct Program {
+    pub store: Arc<UnitStore>,
+    pub local: Vec<Arc<Node>>,
+    pub root: Link,
+    /// The empty text is a word of the grammar.
+    pub nullable: bool,
+    /// Keeps the store's nodes alive.
+    pub pins: Vec<Arc<Artifact>>,
+}
+
+impl Program {
+    pub fn of(store: &Arc<UnitStore>, artifact: Arc<Artifact>) -> Program {
+        Program {
+            store: store.clone(),
+            local: vec![],
+            root: Link::Store(artifact.root),
+            nullable: artifact.nullable,
+            pins: vec![artifact],
+        }
+    }
+
+    /// The node behind a link.
+    ///
+    /// # Panics
+    /// If the link belongs to another program: pinned artifacts keep every node that a link of theirs names.
+    pub fn node(&self, link: Link) -> Arc<Node> {
+        match link {
+            Link::Local(i) => self.local[i as usize].clone(),
+            Link::Store(id) => self.store.node(id).expect("a pinned artifact keeps its nodes in the store"),
+        }
+    }
+}
