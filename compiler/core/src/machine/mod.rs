@@ -45,6 +45,15 @@ pub const OUTSIDE: u32 = 2;
 const TAG: u32 = 1 << 31;
 const UNKNOWN: u32 = u32::MAX;
 const SLOTS: usize = 4;
+const UNKNOWN_LOOP: u32 = u32::MAX - 1;
+
+/// Bytes on which a set certainly survives, at least for `rounds` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct SetLoop {
+    pub bytes: ByteSet,
+    pub utf8: bool,
+    pub rounds: u32,
+}
 
 /// One Earley item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,6 +113,8 @@ struct Set {
     waits: (u32, u32),
     live: ByteSet,
     class: u32,
+    /// Index into `loops`, [`NONE`] or [`UNKNOWN_LOOP`].
+    looped: u32,
 }
 
 /// A node as the machine sees it: its links are looked up on first use.
@@ -126,6 +137,7 @@ pub struct Machine {
     scans: Vec<Item>,
     waits: Vec<Wait>,
     rows: Vec<u32>,
+    loops: Vec<SetLoop>,
     items_per_set: usize,
     reach: u32,
     overflow: bool,
@@ -147,6 +159,7 @@ impl Machine {
             scans: vec![],
             waits: vec![],
             rows: vec![],
+            loops: vec![],
             items_per_set,
             reach,
             overflow: false,
@@ -305,6 +318,7 @@ impl Machine {
                 waits: (0, 0),
                 live: [0; 4],
                 class: UNKNOWN,
+                looped: UNKNOWN_LOOP,
             });
         }
         self.fresh = fresh;
@@ -492,6 +506,33 @@ impl Machine {
         }
     }
 
+    /// Whether an item stands before a hole.
+    pub fn at_hole(&self, item: Item) -> bool {
+        let unit = &self.nodes[item.node as usize].unit;
+        unit.own_refs(item.state).iter().any(|r| matches!(unit.callees[r.callee as usize], Callee::Hole(_)))
+    }
+
+    /// What an item that stands before holes predicts through them, as items of their own.
+    pub fn hole_starts(&mut self, item: Item) -> Vec<Item> {
+        let unit = self.nodes[item.node as usize].unit.clone();
+        let mut starts = vec![];
+        for r in unit.own_refs(item.state) {
+            if !matches!(unit.callees[r.callee as usize], Callee::Hole(_)) {
+                continue;
+            }
+            let Some(regs) = self.act(&unit, r.act, item.regs) else { continue };
+            let callee = self.callee(item.node, r.callee);
+            let mut unused = SmallVec::new();
+            let callee_regs = self.predict(&unit, r.args, callee, &mut unused);
+            self.fresh.clear();
+            self.visited.clear();
+            self.push(&unit, Item { state: r.target, regs, ..item });
+            let ret = self.intern_fresh();
+            starts.push(Item { node: callee, state: 0, regs: callee_regs, ret });
+        }
+        starts
+    }
+
     /// The set that an item leaves into when its node completes.
     pub fn leave(&mut self, item: Item) -> u32 {
         if item.ret & TAG == 0 {
@@ -635,6 +676,36 @@ impl Machine {
         self.intern_fresh()
     }
 
+    /// The widest loop among a set's kernel items: while bytes stay in it, the set lives.
+    pub fn loop_of(&mut self, set: u32) -> Option<SetLoop> {
+        let known = self.sets[set as usize].looped;
+        if known != UNKNOWN_LOOP {
+            return self.loops.get(known as usize).copied();
+        }
+        let mut best: Option<SetLoop> = None;
+        let width = |l: &SetLoop| l.bytes.iter().map(|w| w.count_ones()).sum::<u32>();
+        for item in self.kernels.get(set).iter().filter(|i| !i.is_mark()) {
+            let Some(l) = self.nodes[item.node as usize].unit.loop_of(item.state) else { continue };
+            let rounds = match l.counter {
+                None => u32::MAX,
+                Some(r) => self.regs.get(item.regs).get(2 * r as usize + 1).copied().unwrap_or(0),
+            };
+            let found = SetLoop { bytes: l.bytes, utf8: l.utf8, rounds };
+            let better = best.as_ref().is_none_or(|b| (width(&found), found.rounds) > (width(b), b.rounds));
+            if better && rounds > 0 {
+                best = Some(found);
+            }
+        }
+        self.sets[set as usize].looped = match best {
+            None => NONE,
+            Some(l) => {
+                self.loops.push(l);
+                self.loops.len() as u32 - 1
+            }
+        };
+        best
+    }
+
     /// The mask class of a set: the set with its counters clamped, through its return sets too (R7). Sets of one class
     /// have equal masks.
     pub fn class_of(&mut self, set: u32) -> u32 {
@@ -732,6 +803,7 @@ impl Machine {
         self.scans = vec![];
         self.waits = vec![];
         self.rows = vec![];
+        self.loops = vec![];
         self.seed();
         let mut map = vec![DEAD_SET; n];
         map[TOP as usize] = TOP;

@@ -3,7 +3,7 @@
 //! A register file is a slice of words: `need, room` for every counter, then the key register (see [`Layout`]). An item
 //! stores it interned; the empty slice stands for all zeros, which is what every register is until something loads it.
 
-use crate::fsm::{Op, UNBOUNDED};
+use crate::fsm::{Op, NO_COUNTER, UNBOUNDED};
 use crate::ir::PropertyOrder;
 use crate::unit::{Keys, Layout};
 
@@ -43,6 +43,13 @@ fn step(op: Op, layout: &Layout, words: &mut [u32]) -> bool {
         Op::Spare { r } => {
             let room = counters[2 * r as usize + 1];
             layout.keys.as_ref().map_or(room > 0, |k| room > k.missing(keys))
+        }
+        Op::Viable { r, mask, other } => {
+            let counter = (r != NO_COUNTER).then(|| (counters[2 * r as usize], counters[2 * r as usize + 1]));
+            match &layout.keys {
+                Some(k) => k.viable(counter, mask, other, keys),
+                None => other && counter.is_none_or(|(_, room)| room > 0),
+            }
         }
         _ => match &layout.keys {
             Some(k) => k.step(op, keys),
@@ -84,6 +91,22 @@ impl Keys {
             }
             _ => true,
         }
+    }
+
+    /// See [`Op::Viable`]. `counter`: need and room of the pairs.
+    fn viable(&self, counter: Option<(u32, u32)>, mask: u32, other: bool, words: &[u32]) -> bool {
+        let missing = self.missing(words);
+        let declared = self.order == PropertyOrder::Declared;
+        if other && !(declared && missing > 0) && counter.is_none_or(|(_, room)| room > missing) {
+            return true;
+        }
+        self.masks[mask as usize].iter().any(|&key| {
+            self.available(key, words)
+                && counter.is_none_or(|(need, room)| {
+                    let rest = missing - u32::from(self.required.binary_search(&key).is_ok());
+                    room > rest && (self.open || !declared || self.count - key >= need)
+                })
+        })
     }
 
     fn available(&self, key: u32, words: &[u32]) -> bool {

@@ -1,0 +1,169 @@
+//! The entry builder: a walk of the vocabulary trie inside one unit.
+//!
+//! The walk steps the machine along the trie. It skips a subtree when nothing survives its first byte, and accepts one
+//! whole when the set loops on everything in it (R6): all bytes below are in the loop; or those of one byte are, and the
+//! rest is whole UTF-8 characters, on all of which the set loops; and a counted loop has rounds left for the subtree's
+//! height.
+
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::{Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks};
+use crate::fsm::Callee;
+use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
+use crate::unit::has_byte;
+use crate::vocab::{Trie, Vocabulary};
+
+/// Sorted, disjoint ranges of the trie's token order.
+#[derive(Default)]
+struct Ranges(Vec<(u32, u32)>);
+
+impl Ranges {
+    fn add(&mut self, a: u32, b: u32) {
+        match self.0.last_mut() {
+            Some(last) if a <= last.1 => last.1 = last.1.max(b),
+            _ if a < b => self.0.push((a, b)),
+            _ => {}
+        }
+    }
+
+    /// Whether all of `a..b` is in.
+    fn cover(&self, a: u32, b: u32) -> bool {
+        a >= b || {
+            let i = self.0.partition_point(|r| r.0 <= a);
+            i > 0 && self.0[i - 1].1 >= b
+        }
+    }
+}
+
+/// Build the entry of `(node's unit, state, regs)`. `regs` must be clamped.
+pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32, state: u32, regs: u32) -> Entry {
+    let began = Instant::now();
+    let trie = vocab.trie();
+    let start = m.set_of(Item { node, state, regs, ret: OUTSIDE });
+    let mut accepted = Ranges::default();
+    // Where the unit completes, and where it stands before a hole (by position in `holes`).
+    let mut leaves: Vec<u32> = vec![];
+    let mut holes: Vec<(u32, SmallVec<[u32; 4]>, Vec<u32>)> = vec![];
+    let mut hole_index: FxHashMap<(u32, u32), usize> = FxHashMap::default();
+    let special = m.tokens(start);
+    // A start that itself stands before a hole is not noted: the matcher masks what the hole is bound to as an item of
+    // its own (`Machine::hole_starts`), which is the same and needs no remainder of the whole vocabulary.
+    let live = *m.live(start);
+    let mut sets: Vec<u32> = vec![start; 32];
+    let mut i = 1u32;
+    let n = trie.len() as u32;
+    while i < n {
+        let at = i as usize;
+        let (byte, depth, end) = (trie.byte[at], trie.depth[at] as usize, trie.end[at]);
+        if depth == 1 && !has_byte(&live, byte) {
+            i = end;
+            continue;
+        }
+        let set = m.step(sets[depth - 1], byte);
+        if set == DEAD_SET {
+            i = end;
+            continue;
+        }
+        accepted.add(trie.lo[at], trie.lo[at + 1]);
+        if end == i + 1 {
+            i = end;
+            continue;
+        }
+        if let Some(l) = m.loop_of(set) {
+            let below = trie.bytes_below(i);
+            let ascii = (below[0] & !l.bytes[0]) | (below[1] & !l.bytes[1]) == 0;
+            let high = (below[2] & !l.bytes[2]) | (below[3] & !l.bytes[3]) == 0;
+            if ascii && (high || (l.utf8 && trie.utf8[at] == 1)) && trie.height[at] as u32 <= l.rounds {
+                accepted.add(trie.lo[at], trie.lo[end as usize]);
+                i = end;
+                continue;
+            }
+        }
+        if m.has_left(set) {
+            leaves.push(i);
+            if m.kernel(set).len() == 1 {
+                i = end;
+                continue;
+            }
+        }
+        m.live(set);
+        if m.before_hole(set) {
+            note_holes(m, set, node, i, &mut holes, &mut hole_index);
+        }
+        if sets.len() <= depth {
+            sets.resize(depth * 2, DEAD_SET);
+        }
+        sets[depth] = set;
+        i += 1;
+    }
+    let mut exits = vec![];
+    if let Some(rest) = remainder(&trie, vocab, &leaves, &accepted) {
+        exits.push(Exit { to: ExitTo::Return, rest: rest.into() });
+    }
+    for (state, regs, nodes) in holes {
+        if let Some(rest) = remainder(&trie, vocab, &nodes, &accepted) {
+            exits.push(Exit { to: ExitTo::Hole { state, regs }, rest: rest.into() });
+        }
+    }
+    Entry {
+        accepted: TokenSet::from_ranges(&accepted.0, &trie, masks),
+        special: special.into(),
+        exits: exits.into(),
+        bounds: None,
+        cost: began.elapsed().as_nanos() as u64,
+    }
+}
+
+/// Add trie node `at` to every hole before which the entry's own items stand in `set`.
+fn note_holes(
+    m: &mut Machine,
+    set: u32,
+    node: u32,
+    at: u32,
+    holes: &mut Vec<(u32, SmallVec<[u32; 4]>, Vec<u32>)>,
+    index: &mut FxHashMap<(u32, u32), usize>,
+) {
+    if !m.before_hole(set) {
+        return;
+    }
+    let unit = m.unit(node).clone();
+    let standing: SmallVec<[(u32, u32); 4]> = m
+        .kernel(set)
+        .iter()
+        .filter(|i| i.node == node && i.ret == OUTSIDE)
+        .filter(|i| {
+            unit.own_refs(i.state).iter().any(|r| matches!(unit.callees[r.callee as usize], Callee::Hole(_)))
+        })
+        .map(|i| (i.state, i.regs))
+        .collect();
+    for (state, regs) in standing {
+        let slot = *index.entry((state, regs)).or_insert_with(|| {
+            holes.push((state, SmallVec::from_slice(m.regs(regs)), vec![]));
+            holes.len() - 1
+        });
+        holes[slot].2.push(at);
+    }
+}
+
+/// The tokens strictly below `nodes` that are not accepted anyway, by what remains of them.
+fn remainder(trie: &Trie<'_>, vocab: &Vocabulary, nodes: &[u32], accepted: &Ranges) -> Option<Remainder> {
+    let mut tokens: Vec<(&[u8], u32, u8)> = vec![];
+    for &node in nodes {
+        let at = node as usize;
+        let (from, to) = (trie.lo[at + 1], trie.lo[trie.end[at] as usize]);
+        if accepted.cover(from, to) {
+            continue;
+        }
+        let depth = trie.depth[at] as usize;
+        for k in from..to {
+            if !accepted.cover(k, k + 1) {
+                let token = trie.order[k as usize];
+                tokens.push((&vocab.bytes(token)[depth..], token, 0));
+            }
+        }
+    }
+    (!tokens.is_empty()).then(|| Remainder::build(tokens, false))
+}
