@@ -3,11 +3,14 @@
 
 pub mod automata;
 pub mod digest;
+pub mod entry;
 pub mod error;
 pub mod fsm;
 pub mod ir;
 pub mod limits;
 pub mod lower;
+pub mod machine;
+pub mod program;
 pub mod regex;
 pub mod schema;
 pub mod unit;

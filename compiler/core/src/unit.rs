@@ -310,8 +310,8 @@ impl Unit {
                     let mut b = lo as usize;
                     while b <= hi as usize {
                         let (_, end, edges) = self.lookup(state, b as u8);
-                        let wanted = |e: &&Edge| match (*self.acts[e.act as usize], at, counter) {
-                            ([Op::Tick { r }], 0, Some(c)) => r == c,
+                        let wanted = |e: &&Edge| match (&self.acts[e.act as usize][..], at, counter) {
+                            ([Op::Tick { r }], 0, Some(c)) => *r == c,
                             ([], 0, c) => c.is_none(),
                             ([], _, _) => true,
                             _ => false,

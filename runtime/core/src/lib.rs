@@ -1,1 +1,10 @@
-//! Running requests.
+//! Running requests: compiled grammars, matchers, masks. No Python types.
+
+pub mod batch;
+pub mod grammar;
+pub mod matcher;
+pub mod table;
+
+pub use grammar::{Grammar, GrammarStats, TagMap, TagStates};
+pub use matcher::{Matcher, MatcherError, TagEvent};
+pub use table::{Table, Tokens};

@@ -178,7 +178,7 @@ impl Family {
     }
 
     /// The entry for one counter value.
-    pub fn entry(&self, need: u32, room: u32, masks: &VocabMasks) -> Entry {
+    pub fn entry(&self, need: u32, room: u32) -> Entry {
         let began = Instant::now();
         let fits = |ticks: u8| ticks as u32 <= room;
         let covers = |ticks: u8| fits(ticks) && ticks as u32 >= need;

@@ -120,6 +120,7 @@ struct Set {
 /// A node as the machine sees it: its links are looked up on first use.
 #[derive(Debug)]
 struct Bound {
+    link: Link,
     unit: Arc<Unit>,
     node: Arc<Node>,
     links: Box<[u32]>,
@@ -230,6 +231,17 @@ impl Machine {
         &self.nodes[node as usize].node
     }
 
+    /// The link a node number was made for; `None` for the mark items.
+    pub fn link(&self, node: u32) -> Option<Link> {
+        self.nodes.get(node as usize).map(|b| b.link)
+    }
+
+    /// The return set of an item, or its origin set; `None` at the top.
+    pub fn return_of(&self, item: Item) -> Option<u32> {
+        let ret = item.ret & !TAG;
+        (!item.is_mark() && ret > OUTSIDE).then_some(ret)
+    }
+
     pub fn regs(&self, id: u32) -> &[u32] {
         self.regs.get(id)
     }
@@ -242,7 +254,7 @@ impl Machine {
         let node = self.program.node(link);
         let n = self.nodes.len() as u32;
         let links = vec![UNKNOWN; node.links.len()].into();
-        self.nodes.push(Bound { unit: node.unit.clone(), node, links });
+        self.nodes.push(Bound { link, unit: node.unit.clone(), node, links });
         self.by_link.insert(link, n);
         n
     }

@@ -1,0 +1,205 @@
+//! A compiled grammar: a program, the table that its matchers share, and what a caller may want to know of it.
+//!
+//! # Locks
+//!
+//! The table is behind a read-write lock. Everything that finds what it needs memoised runs under the read lock, so many
+//! matchers fill at once; a miss takes the write lock and starts over. A matcher's record has a lock of its own and is
+//! only ever locked while the table's lock is held; a flush holds the write lock and renumbers every live record.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use gramary_compiler::entry::build;
+use gramary_compiler::machine::Machine;
+use gramary_compiler::program::Program;
+use gramary_compiler::unit::{Link, Node};
+use gramary_compiler::Limits;
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::matcher::Record;
+use crate::table::{Table, Tokens};
+
+/// Which local nodes and states mean that a tag is open.
+#[derive(Debug, Default)]
+pub struct TagMap {
+    /// Tag handlers: a local node, and its first state after a complete begin. State `open + i` opens tag `tags[i]`;
+    /// all states from `open` on are inside a tag.
+    pub handlers: FxHashMap<Link, TagStates>,
+}
+
+#[derive(Debug)]
+pub struct TagStates {
+    pub open: u32,
+    pub tags: Vec<u32>,
+}
+
+/// Units bound together for one source, ready to match.
+#[derive(Debug)]
+pub struct Grammar {
+    pub tokens: Arc<Tokens>,
+    pub program: Arc<Program>,
+    pub limits: Limits,
+    pub tags: Option<TagMap>,
+    /// Stop tokens of matchers that name none.
+    pub stop_tokens: Box<[u32]>,
+    /// Words of a row: the model's vocabulary, which may be padded beyond the tokenizer's.
+    pub row_words: usize,
+    pub(crate) table: RwLock<Table>,
+    pub(crate) records: Mutex<Vec<Weak<Mutex<Record>>>>,
+    pub(crate) flushes: AtomicU64,
+}
+
+/// What [`Grammar::stats`] reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GrammarStats {
+    pub units: usize,
+    pub sets: usize,
+    pub recipes: usize,
+    pub entries: usize,
+    pub table_bytes: usize,
+    pub flushes: u64,
+    pub matchers: usize,
+}
+
+impl Grammar {
+    pub fn new(
+        tokens: Arc<Tokens>,
+        program: Program,
+        limits: Limits,
+        tags: Option<TagMap>,
+        stop_tokens: Box<[u32]>,
+        model_vocab: usize,
+    ) -> Grammar {
+        let program = Arc::new(program);
+        let table = Table::new(program.clone(), tokens.clone(), limits.items_per_set);
+        Grammar {
+            row_words: model_vocab.max(tokens.vocab.len()).div_ceil(32),
+            tokens,
+            program,
+            limits,
+            tags,
+            stop_tokens,
+            table: RwLock::new(table),
+            records: Mutex::default(),
+            flushes: AtomicU64::new(0),
+        }
+    }
+
+    /// Start a new generation of the table if it has outgrown its budget. The caller holds no lock.
+    pub(crate) fn tidy(&self) {
+        if self.table.read().size() > self.limits.memory {
+            self.flush();
+        }
+    }
+
+    /// Start a new generation of the table: what no live matcher holds is forgotten.
+    pub fn flush(&self) {
+        let mut table = self.table.write();
+        let mut records = self.records.lock();
+        records.retain(|r| r.strong_count() > 0);
+        let live: Vec<_> = records.iter().filter_map(Weak::upgrade).collect();
+        let mut guards: Vec<_> = live.iter().map(|r| r.lock()).collect();
+        table.flush(guards.iter_mut().flat_map(|r| r.sets_mut()));
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn enlist(&self, record: &Arc<Mutex<Record>>) {
+        let mut records = self.records.lock();
+        if records.len() >= 64 && records.len().is_power_of_two() {
+            records.retain(|r| r.strong_count() > 0);
+        }
+        records.push(Arc::downgrade(record));
+    }
+
+    pub fn stats(&self) -> GrammarStats {
+        let table = self.table.read();
+        let (recipes, entries) = table.counts();
+        GrammarStats {
+            units: self.nodes().len(),
+            sets: table.machine.len(),
+            recipes,
+            entries,
+            table_bytes: table.size(),
+            flushes: self.flushes.load(Ordering::Relaxed),
+            matchers: self.records.lock().iter().filter(|r| r.strong_count() > 0).count(),
+        }
+    }
+
+    /// Every node reachable from the root, callers first.
+    pub fn nodes(&self) -> Vec<(Link, Arc<Node>)> {
+        let mut seen = FxHashSet::default();
+        let mut found = vec![];
+        let mut work = std::collections::VecDeque::from([self.program.root]);
+        seen.insert(self.program.root);
+        while let Some(link) = work.pop_front() {
+            let node = self.program.node(link);
+            for &l in node.links.iter() {
+                if seen.insert(l) {
+                    work.push_back(l);
+                }
+            }
+            found.push((link, node));
+        }
+        found
+    }
+
+    /// Identity of the whole grammar.
+    pub fn digest(&self) -> [u8; 32] {
+        self.program.node(self.program.root).digest
+    }
+
+    /// The states without an entry that are most expensive to build, dearest first, at most `k`.
+    ///
+    /// The estimate is the number of bytes a state can start with, and whether it loops on many: what decides how much
+    /// of the vocabulary a walk visits. States with registers are left to first use: their class is not known.
+    pub fn dearest(&self, k: usize) -> Vec<(Link, u32)> {
+        let mut found: Vec<(u64, Link, u32)> = vec![];
+        for (link, node) in self.nodes() {
+            let unit = &node.unit;
+            let known: FxHashSet<u32> = unit.entries.read().keys().map(|key| key.0).collect();
+            if unit.layout.words() > 0 {
+                continue;
+            }
+            for state in (0..unit.states() as u32).filter(|q| !known.contains(q)) {
+                let looped = unit.loop_of(state).map_or(0, |l| l.bytes.iter().map(|w| w.count_ones() as u64).sum());
+                let live: u64 = unit.live(state).iter().map(|w| w.count_ones() as u64).sum();
+                let refs = unit.own_refs(state).len() as u64;
+                found.push((looped * 8 + live + refs * 32, link, state));
+            }
+        }
+        found.sort_unstable_by_key(|&(cost, link, state)| (std::cmp::Reverse(cost), format!("{link:?}"), state));
+        found.truncate(k);
+        found.into_iter().map(|(_, link, state)| (link, state)).collect()
+    }
+
+    /// Build the `k` dearest missing entries on the thread pool; returns how many were queued. They go to their units,
+    /// where every grammar that has the unit finds them.
+    pub fn prefetch(self: &Arc<Self>, k: usize) -> usize {
+        let wanted = self.dearest(k);
+        let queued = wanted.len();
+        if queued > 0 {
+            let grammar = Arc::downgrade(self);
+            rayon::spawn(move || {
+                let Some(first) = grammar.upgrade() else { return };
+                let limit = first.limits.items_per_set;
+                let mut machine = Machine::new(first.program.clone(), limit, first.tokens.reach());
+                drop(first);
+                for (link, state) in wanted {
+                    // A request that has gone needs nothing any more.
+                    let Some(g) = grammar.upgrade() else { return };
+                    let node = machine.bind(link);
+                    let unit = machine.unit(node).clone();
+                    let key = (state, smallvec::SmallVec::new());
+                    if unit.entries.read().contains_key(&key) {
+                        continue;
+                    }
+                    let entry = build::build(&mut machine, &g.tokens.vocab, &g.tokens.masks, node, state, 0);
+                    g.tokens.builds.fetch_add(1, Ordering::Relaxed);
+                    unit.entries.write().entry(key).or_insert_with(|| Arc::new(entry));
+                }
+            });
+        }
+        queued
+    }
+}

@@ -1,0 +1,504 @@
+//! The parse state of one running request.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use gramary_compiler::machine::{Item, DEAD_SET};
+use gramary_compiler::vocab::TokenKind;
+use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
+use rustc_hash::FxHashMap;
+use thiserror::Error;
+
+use crate::grammar::Grammar;
+use crate::table::Table;
+
+/// What a matcher cannot do.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum MatcherError {
+    #[error("cannot roll back {asked} tokens: {kept} are kept; make the matcher with a larger max_rollback_tokens")]
+    Rollback { asked: usize, kept: usize },
+    #[error("the mask row has {got} words, {need} are needed for this vocabulary; allocate ceil(vocab_size / 32) int32 words")]
+    Row { got: usize, need: usize },
+    #[error("a parse set exceeds {limit} items: the grammar is too ambiguous at byte {at}; raise Limits(items_per_set=...) or rewrite it with loops")]
+    Ambiguous { limit: usize, at: u64 },
+}
+
+/// A tag that opened or closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TagEvent {
+    pub opened: bool,
+    pub tag: u32,
+    /// Offset of the first byte after the tag's begin or end.
+    pub at: u64,
+}
+
+/// The state after a token.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    set: u32,
+    /// Bytes so far.
+    at: u64,
+    /// Events so far.
+    events: u64,
+    /// The tag that is open.
+    tag: Option<u32>,
+    terminated: bool,
+}
+
+/// What a flush must know of a matcher.
+#[derive(Debug)]
+pub struct Record {
+    /// Oldest kept state first; never empty.
+    steps: VecDeque<Step>,
+    events: VecDeque<TagEvent>,
+    /// Number of the first event in `events`.
+    first_event: u64,
+    /// Events from this one on have not been reported.
+    unreported: u64,
+    tokens: u64,
+}
+
+impl Record {
+    pub(crate) fn sets_mut(&mut self) -> impl Iterator<Item = &mut u32> {
+        self.steps.iter_mut().map(|s| &mut s.set)
+    }
+
+    fn now(&self) -> Step {
+        self.steps[self.steps.len() - 1]
+    }
+}
+
+/// The parse state of one request. Calls from several threads run one after the other.
+#[derive(Debug)]
+pub struct Matcher {
+    grammar: Arc<Grammar>,
+    record: Arc<Mutex<Record>>,
+    stop_tokens: Box<[u32]>,
+    max_rollback: usize,
+}
+
+/// How far a set is inside a tag.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    Outside,
+    Open(u32),
+    Inside,
+}
+
+/// Either lock of the table. Under the read lock a miss gives up with `None`.
+enum Access<'a> {
+    Read(RwLockReadGuard<'a, Table>),
+    Write(RwLockWriteGuard<'a, Table>),
+}
+
+impl Access<'_> {
+    #[inline]
+    fn step(&mut self, set: u32, b: u8) -> Option<u32> {
+        match self {
+            Access::Read(t) => t.machine.peek(set, b),
+            Access::Write(t) => Some(t.machine.step(set, b)),
+        }
+    }
+
+    fn table(&self) -> &Table {
+        match self {
+            Access::Read(t) => t,
+            Access::Write(t) => t,
+        }
+    }
+}
+
+impl Matcher {
+    /// `stop_tokens`: those of the grammar if `None`. `max_rollback`: tokens that can be taken back at least.
+    pub fn new(grammar: Arc<Grammar>, stop_tokens: Option<Vec<u32>>, max_rollback: usize) -> Matcher {
+        let stop_tokens = stop_tokens.map_or_else(|| grammar.stop_tokens.clone(), Into::into);
+        let mut table = grammar.table.write();
+        let set = table.machine.start();
+        let step = Step { set, at: 0, events: 0, tag: None, terminated: false };
+        let record = Arc::new(Mutex::new(Record {
+            steps: VecDeque::from([step]),
+            events: VecDeque::new(),
+            first_event: 0,
+            unreported: 0,
+            tokens: 0,
+        }));
+        // Still under the table's lock: a flush in between would not know the record.
+        grammar.enlist(&record);
+        drop(table);
+        Matcher { grammar, record, stop_tokens, max_rollback }
+    }
+
+    pub fn grammar(&self) -> &Arc<Grammar> {
+        &self.grammar
+    }
+
+    /// Run `work` under the read lock; if it gives up for want of a memo, run it again under the write lock.
+    fn with<T>(&self, mut work: impl FnMut(&mut Access<'_>, &mut Record) -> Option<T>) -> Result<T, MatcherError> {
+        {
+            let mut access = Access::Read(self.grammar.table.read());
+            let mut record = self.record.lock();
+            if let Some(done) = work(&mut access, &mut record) {
+                return Ok(done);
+            }
+        }
+        let (result, overflow, full) = {
+            let mut access = Access::Write(self.grammar.table.write());
+            let mut record = self.record.lock();
+            let result = work(&mut access, &mut record);
+            let Access::Write(table) = &mut access else { unreachable!("just made") };
+            let overflow = table.machine.overflowed().then(|| record.now().at);
+            (result, overflow, table.size() > self.grammar.limits.memory)
+        };
+        if full {
+            self.grammar.tidy();
+        }
+        match (result, overflow) {
+            (_, Some(at)) => Err(MatcherError::Ambiguous { limit: self.grammar.limits.items_per_set, at }),
+            (Some(result), None) => Ok(result),
+            (None, None) => unreachable!("nothing is missing under the write lock"),
+        }
+    }
+
+    /// Write the mask of the next token: bit `t & 31` of word `t >> 5` is set where token `t` is allowed.
+    pub fn fill(&self, row: &mut [u32]) -> Result<(), MatcherError> {
+        let need = self.grammar.row_words;
+        if row.len() < need {
+            return Err(MatcherError::Row { got: row.len(), need });
+        }
+        self.with(|access, record| {
+            let step = record.now();
+            if step.terminated {
+                row.fill(0);
+            } else {
+                let recipe = match access {
+                    Access::Read(t) => t.recipe(step.set)?,
+                    Access::Write(t) => t.find_recipe(step.set),
+                };
+                access.table().write(recipe, row);
+            }
+            if step.terminated || access.table().machine.is_done(step.set) {
+                for &t in self.stop_tokens.iter() {
+                    if let Some(word) = row.get_mut(t as usize / 32) {
+                        *word |= 1 << (t % 32);
+                    }
+                }
+            }
+            Some(())
+        })
+    }
+
+    /// Take one token. False: it is not allowed, and nothing has changed.
+    pub fn accept(&self, token: u32) -> Result<bool, MatcherError> {
+        Ok(self.accept_all(&[token])? == 1)
+    }
+
+    /// Take tokens until one is not allowed; returns how many were.
+    pub fn accept_all(&self, tokens: &[u32]) -> Result<usize, MatcherError> {
+        self.with(|access, record| {
+            let mut taken = 0;
+            let begun = (record.steps.len(), record.tokens);
+            for &token in tokens {
+                let from = record.now();
+                match self.advance(access, from, token, &mut record.events) {
+                    None => {
+                        // A memo is missing: undo this attempt, the caller runs it again under the write lock.
+                        self.undo(record, begun.0, begun.1);
+                        return None;
+                    }
+                    Some(None) => break,
+                    Some(Some(step)) => {
+                        record.steps.push_back(step);
+                        record.tokens += 1;
+                        taken += 1;
+                    }
+                }
+            }
+            self.trim(record);
+            Some(taken)
+        })
+    }
+
+    /// Length of the longest prefix of `tokens` that could be taken. Changes nothing.
+    pub fn validate(&self, tokens: &[u32]) -> Result<usize, MatcherError> {
+        self.with(|access, record| {
+            let mut step = record.now();
+            let mut events = VecDeque::new();
+            for (i, &token) in tokens.iter().enumerate() {
+                match self.advance(access, step, token, &mut events)? {
+                    None => return Some(i),
+                    Some(next) => step = next,
+                }
+            }
+            Some(tokens.len())
+        })
+    }
+
+    /// Take bytes, all or none, as one step for [`Matcher::rollback`].
+    pub fn accept_bytes(&self, bytes: &[u8]) -> Result<bool, MatcherError> {
+        self.with(|access, record| {
+            let from = record.now();
+            let begun = (record.steps.len(), record.tokens);
+            if from.terminated {
+                return Some(bytes.is_empty());
+            }
+            match self.advance_bytes(access, from, bytes, &mut record.events) {
+                None => {
+                    self.undo(record, begun.0, begun.1);
+                    None
+                }
+                Some(None) => Some(false),
+                Some(Some(step)) => {
+                    record.steps.push_back(step);
+                    record.tokens += 1;
+                    self.trim(record);
+                    Some(true)
+                }
+            }
+        })
+    }
+
+    fn undo(&self, record: &mut Record, steps: usize, tokens: u64) {
+        record.steps.truncate(steps);
+        record.tokens = tokens;
+        let events = record.now().events - record.first_event;
+        record.events.truncate(events as usize);
+    }
+
+    fn trim(&self, record: &mut Record) {
+        while record.steps.len() > self.max_rollback.saturating_add(1) {
+            record.steps.pop_front();
+        }
+        // Events that are reported and can no longer be taken back are forgotten.
+        let settled = record.steps[0].events.min(record.unreported);
+        while record.first_event < settled && record.events.pop_front().is_some() {
+            record.first_event += 1;
+        }
+    }
+
+    /// One token from `from`. Outer `None`: a memo is missing. Inner `None`: not allowed.
+    fn advance(
+        &self,
+        access: &mut Access<'_>,
+        from: Step,
+        token: u32,
+        events: &mut VecDeque<TagEvent>,
+    ) -> Option<Option<Step>> {
+        if from.terminated {
+            // Engines may ask once more after the end: stop tokens stay allowed, nothing else is.
+            return Some(self.stop_tokens.contains(&token).then_some(from));
+        }
+        let vocab = &self.grammar.tokens.vocab;
+        match vocab.kind(token) {
+            TokenKind::Text | TokenKind::Added => {
+                if let Some(step) = self.advance_bytes(access, from, vocab.bytes(token), events)? {
+                    return Some(Some(step));
+                }
+            }
+            TokenKind::Special => {
+                let Access::Write(table) = access else { return None };
+                let set = table.machine.step_token(from.set, token);
+                if set != DEAD_SET {
+                    return Some(Some(Step { set, ..from }));
+                }
+            }
+            TokenKind::Unused => {}
+        }
+        if self.stop_tokens.contains(&token) && access.table().machine.is_done(from.set) {
+            return Some(Some(Step { terminated: true, ..from }));
+        }
+        Some(None)
+    }
+
+    fn advance_bytes(
+        &self,
+        access: &mut Access<'_>,
+        from: Step,
+        bytes: &[u8],
+        events: &mut VecDeque<TagEvent>,
+    ) -> Option<Option<Step>> {
+        let mut step = from;
+        let had = events.len();
+        for &b in bytes {
+            let set = access.step(step.set, b)?;
+            if set == DEAD_SET {
+                events.truncate(had);
+                return Some(None);
+            }
+            step.set = set;
+            step.at += 1;
+            if self.grammar.tags.is_some() {
+                self.watch(access.table(), &mut step, events);
+            }
+        }
+        Some(Some(step))
+    }
+
+    /// Note the tag that the last byte opened or closed.
+    fn watch(&self, table: &Table, step: &mut Step, events: &mut VecDeque<TagEvent>) {
+        match (self.place(table, step.set), step.tag) {
+            (Where::Open(tag), None) => {
+                step.tag = Some(tag);
+                step.events += 1;
+                events.push_back(TagEvent { opened: true, tag, at: step.at });
+            }
+            (Where::Outside, Some(tag)) => {
+                step.tag = None;
+                step.events += 1;
+                events.push_back(TagEvent { opened: false, tag, at: step.at });
+            }
+            _ => {}
+        }
+    }
+
+    /// Where a set stands: looks for tag handlers among its items and, through return sets, around them.
+    fn place(&self, table: &Table, set: u32) -> Where {
+        let Some(tags) = &self.grammar.tags else { return Where::Outside };
+        let of = |item: &Item| -> Option<Where> {
+            let states = tags.handlers.get(&table.machine.link(item.node)?)?;
+            Some(match item.state.checked_sub(states.open) {
+                None => Where::Outside,
+                Some(i) => states.tags.get(i as usize).map_or(Where::Inside, |&tag| Where::Open(tag)),
+            })
+        };
+        let machine = &table.machine;
+        for item in machine.kernel(set) {
+            match of(item) {
+                Some(Where::Outside) | None => {}
+                Some(found) => return found,
+            }
+        }
+        // Deeper: any handler state around the item means that its tag is still open. One chain is enough, since all
+        // items of one set are in the same tag or none.
+        let mut at = machine.kernel(set).first().copied();
+        for _ in 0..=machine.len() {
+            let Some(item) = at else { break };
+            let Some(ret) = machine.return_of(item) else { break };
+            if machine.kernel(ret).iter().any(|i| matches!(of(i), Some(Where::Inside | Where::Open(_)))) {
+                return Where::Inside;
+            }
+            at = machine.kernel(ret).first().copied();
+        }
+        Where::Outside
+    }
+
+    /// Take back the last `n` steps.
+    pub fn rollback(&self, n: usize) -> Result<(), MatcherError> {
+        let _table = self.grammar.table.read();
+        let mut record = self.record.lock();
+        let kept = record.steps.len() - 1;
+        if n > kept {
+            return Err(MatcherError::Rollback { asked: n, kept });
+        }
+        let tokens = record.tokens - n as u64;
+        self.undo(&mut record, kept + 1 - n, tokens);
+        record.unreported = record.unreported.min(record.now().events);
+        Ok(())
+    }
+
+    /// A matcher in the same state that goes its own way.
+    pub fn fork(&self) -> Matcher {
+        let _table = self.grammar.table.read();
+        let record = {
+            let r = self.record.lock();
+            Record {
+                steps: r.steps.clone(),
+                events: r.events.clone(),
+                first_event: r.first_event,
+                unreported: r.unreported,
+                tokens: r.tokens,
+            }
+        };
+        let record = Arc::new(Mutex::new(record));
+        self.grammar.enlist(&record);
+        Matcher {
+            grammar: self.grammar.clone(),
+            record,
+            stop_tokens: self.stop_tokens.clone(),
+            max_rollback: self.max_rollback,
+        }
+    }
+
+    /// Back to the start.
+    pub fn reset(&self) {
+        let mut table = self.grammar.table.write();
+        let set = table.machine.start();
+        let mut record = self.record.lock();
+        record.steps.clear();
+        record.steps.push_back(Step { set, at: 0, events: 0, tag: None, terminated: false });
+        record.events.clear();
+        (record.first_event, record.unreported, record.tokens) = (0, 0, 0);
+    }
+
+    /// Whether a stop token would be accepted now.
+    pub fn is_complete(&self) -> bool {
+        let table = self.grammar.table.read();
+        let now = self.record.lock().now();
+        !now.terminated && table.machine.is_done(now.set)
+    }
+
+    /// Whether a stop token was accepted.
+    pub fn is_terminated(&self) -> bool {
+        let _table = self.grammar.table.read();
+        let now = self.record.lock().now();
+        now.terminated
+    }
+
+    pub fn token_count(&self) -> u64 {
+        self.record.lock().tokens
+    }
+
+    /// Tag events since the last call.
+    pub fn tag_events(&self) -> Vec<TagEvent> {
+        let _table = self.grammar.table.read();
+        let mut record = self.record.lock();
+        let skip = (record.unreported - record.first_event) as usize;
+        let new: Vec<TagEvent> = record.events.iter().skip(skip).copied().collect();
+        record.unreported = record.first_event + record.events.len() as u64;
+        self.trim(&mut record);
+        new
+    }
+
+    /// Bytes that must come next: the longest run in which only one byte can follow and the text cannot end.
+    pub fn jump_forward(&self) -> Result<Vec<u8>, MatcherError> {
+        const MOST: usize = 1 << 16;
+        self.with(|access, record| {
+            let Access::Write(table) = access else { return None };
+            let mut bytes = vec![];
+            let now = record.now();
+            let mut set = now.set;
+            let mut seen = FxHashMap::default();
+            while !now.terminated && bytes.len() < MOST && !table.machine.is_done(set) {
+                let next = table.machine.next_bytes(set, 2);
+                // A special token is another way on; a set seen before would force the same bytes for ever.
+                if next.len() != 1 || !table.machine.tokens(set).is_empty() || seen.insert(set, ()).is_some() {
+                    break;
+                }
+                set = table.machine.step(set, next[0]);
+                bytes.push(next[0]);
+            }
+            Some(bytes)
+        })
+    }
+
+    /// Tokens that must come next: as long as the mask leaves exactly one.
+    pub fn jump_forward_tokens(&self) -> Result<Vec<u32>, MatcherError> {
+        const MOST: usize = 1024;
+        let ahead = self.fork();
+        let mut row = vec![0u32; self.grammar.row_words];
+        let mut tokens = vec![];
+        while tokens.len() < MOST && !ahead.is_terminated() {
+            ahead.fill(&mut row)?;
+            let mut allowed = row.iter().enumerate().filter(|w| *w.1 != 0);
+            let (Some((word, &bits)), None) = (allowed.next(), allowed.next()) else { break };
+            if bits.count_ones() != 1 {
+                break;
+            }
+            let token = (word * 32) as u32 + bits.trailing_zeros();
+            if !ahead.accept(token)? {
+                break;
+            }
+            tokens.push(token);
+        }
+        Ok(tokens)
+    }
+}

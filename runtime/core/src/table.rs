@@ -1,0 +1,325 @@
+//! The parse table of one compiled grammar: the machine's sets and, per mask class, the recipe of its mask.
+//!
+//! A recipe is a few entries and the extra tokens that their remainders yield in this context (R8). Recipes with equal
+//! parts are one; those that are dear to put together keep the finished mask. A repeat visit costs a copy.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use gramary_compiler::entry::{build, Entry, Exit, ExitTo, Family, TokenSet, VocabMasks};
+use gramary_compiler::machine::{Item, Machine, DEAD_SET, DONE, LEFT, TOP};
+use gramary_compiler::program::Program;
+use gramary_compiler::unit::Unit;
+use gramary_compiler::vocab::Vocabulary;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// The vocabulary with what masks need of it; one per tokenizer.
+#[derive(Debug)]
+pub struct Tokens {
+    pub vocab: Vocabulary,
+    pub masks: VocabMasks,
+    pub hits: AtomicU64,
+    pub builds: AtomicU64,
+}
+
+impl Tokens {
+    pub fn new(vocab: Vocabulary) -> Tokens {
+        let masks = VocabMasks::of(&vocab);
+        Tokens { vocab, masks, hits: AtomicU64::new(0), builds: AtomicU64::new(0) }
+    }
+
+    /// Longest token in bytes: how far one token can move a counter.
+    pub fn reach(&self) -> u32 {
+        self.vocab.max_token_len() as u32
+    }
+
+    /// The entry of an item, from the unit's cache or built now. The item's registers must be clamped.
+    pub fn entry(&self, machine: &mut Machine, node: u32, state: u32, regs: u32) -> Arc<Entry> {
+        let unit = machine.unit(node).clone();
+        let key = (state, SmallVec::<[u32; 4]>::from_slice(machine.regs(regs)));
+        if let Some(entry) = unit.entries.read().get(&key) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            return entry.clone();
+        }
+        self.builds.fetch_add(1, Ordering::Relaxed);
+        let entry = match self.family(&unit, state) {
+            Some(family) => {
+                family.entry(key.1.first().copied().unwrap_or(0), key.1.get(1).copied().unwrap_or(0))
+            }
+            None => build::build(machine, &self.vocab, &self.masks, node, state, regs),
+        };
+        // Two threads may have built it; the first one's is kept, so that equal entries stay one.
+        let mut entries = unit.entries.write();
+        entries.entry(key).or_insert_with(|| Arc::new(entry)).clone()
+    }
+
+    /// The state's family, if one applies.
+    fn family(&self, unit: &Unit, state: u32) -> Option<Arc<Family>> {
+        if unit.layout.counters != 1 {
+            return None;
+        }
+        if let Some(known) = unit.families.read().get(&state) {
+            return known.clone();
+        }
+        let family = Family::build(unit, state, &self.vocab, &self.masks).map(Arc::new);
+        let mut families = unit.families.write();
+        families.entry(state).or_insert(family).clone()
+    }
+}
+
+/// How the mask of a class is put together.
+#[derive(Debug)]
+struct Recipe {
+    entries: SmallVec<[u32; 2]>,
+    extras: Box<[u32]>,
+    /// The finished mask, where composing it costs more than a copy.
+    mask: Option<Box<[u32]>>,
+}
+
+/// More single bits than this to set, and the finished mask is kept.
+const KEEP_ABOVE: usize = 200;
+const UNKNOWN: u32 = u32::MAX;
+
+/// The table that all matchers of one grammar share.
+#[derive(Debug)]
+pub struct Table {
+    pub machine: Machine,
+    tokens: Arc<Tokens>,
+    recipes: Vec<Recipe>,
+    by_parts: FxHashMap<(SmallVec<[u32; 2]>, Box<[u32]>), u32>,
+    recipe_of: Vec<u32>,
+    entries: Vec<Arc<Entry>>,
+    entry_of: FxHashMap<(u32, u32, u32), u32>,
+    bytes: usize,
+}
+
+impl Table {
+    pub fn new(program: Arc<Program>, tokens: Arc<Tokens>, items_per_set: usize) -> Table {
+        let machine = Machine::new(program, items_per_set, tokens.reach());
+        Table {
+            machine,
+            tokens,
+            recipes: vec![],
+            by_parts: FxHashMap::default(),
+            recipe_of: vec![],
+            entries: vec![],
+            entry_of: FxHashMap::default(),
+            bytes: 0,
+        }
+    }
+
+    /// The known recipe of a set.
+    #[inline]
+    pub fn recipe(&self, set: u32) -> Option<u32> {
+        self.recipe_of.get(set as usize).copied().filter(|&r| r != UNKNOWN)
+    }
+
+    /// The recipe of a set, worked out if need be.
+    pub fn find_recipe(&mut self, set: u32) -> u32 {
+        if let Some(r) = self.recipe(set) {
+            return r;
+        }
+        let class = self.machine.class_of(set);
+        let recipe = match self.recipe(class) {
+            Some(r) => r,
+            None => {
+                let r = self.work_out(class);
+                self.note(class, r);
+                r
+            }
+        };
+        self.note(set, recipe);
+        recipe
+    }
+
+    fn note(&mut self, set: u32, recipe: u32) {
+        let at = set as usize;
+        if self.recipe_of.len() <= at {
+            let len = (at + 1).max(self.machine.len());
+            self.recipe_of.resize(len, UNKNOWN);
+        }
+        self.recipe_of[at] = recipe;
+    }
+
+    fn work_out(&mut self, class: u32) -> u32 {
+        let mut work: SmallVec<[Item; 8]> = self.machine.kernel(class).iter().copied().collect();
+        work.retain(|i| *i != DONE && *i != LEFT);
+        let mut entries: SmallVec<[u32; 2]> = SmallVec::new();
+        let mut extras: Vec<u32> = vec![];
+        let mut at = 0;
+        while at < work.len() {
+            let item = work[at];
+            at += 1;
+            if self.machine.at_hole(item) {
+                for mut start in self.machine.hole_starts(item) {
+                    start.regs = self.machine.clamp_regs(start.node, start.regs);
+                    if !work.contains(&start) {
+                        work.push(start);
+                    }
+                }
+            }
+            let id = self.entry(item);
+            if !entries.contains(&id) {
+                entries.push(id);
+            }
+            let entry = self.entries[id as usize].clone();
+            extras.extend_from_slice(&entry.special);
+            for exit in &entry.exits {
+                let from = match &exit.to {
+                    // Nothing follows the root.
+                    ExitTo::Return if item.ret == TOP => continue,
+                    ExitTo::Return => self.machine.leave(item),
+                    ExitTo::Hole { state, regs } => {
+                        let regs = self.machine.intern_regs(regs);
+                        self.machine.set_of(Item { state: *state, regs, ..item })
+                    }
+                };
+                self.walk(exit, entry.bounds, from, &mut extras);
+            }
+        }
+        entries.sort_unstable();
+        extras.sort_unstable();
+        extras.dedup();
+        let extras: Box<[u32]> = extras.into();
+        let parts = (entries, extras);
+        if let Some(&known) = self.by_parts.get(&parts) {
+            return known;
+        }
+        let (entries, extras) = parts.clone();
+        let loose = extras.len()
+            + entries
+                .iter()
+                .map(|&e| match &self.entries[e as usize].accepted {
+                    TokenSet::Accepted(v) | TokenSet::Rejected(v) => v.len(),
+                    TokenSet::Dense(_) => 0,
+                })
+                .sum::<usize>();
+        let mut recipe = Recipe { entries, extras, mask: None };
+        self.bytes += 120 + 8 * recipe.extras.len();
+        if loose > KEEP_ABOVE {
+            let mut mask = vec![0u32; self.tokens.masks.words].into_boxed_slice();
+            self.compose(&recipe, &mut mask);
+            self.bytes += mask.len() * 4;
+            recipe.mask = Some(mask);
+        }
+        self.recipes.push(recipe);
+        let id = self.recipes.len() as u32 - 1;
+        self.by_parts.insert(parts, id);
+        id
+    }
+
+    fn entry(&mut self, item: Item) -> u32 {
+        let key = (item.node, item.state, item.regs);
+        if let Some(&id) = self.entry_of.get(&key) {
+            return id;
+        }
+        let entry = self.tokens.entry(&mut self.machine, item.node, item.state, item.regs);
+        self.entries.push(entry);
+        let id = self.entries.len() as u32 - 1;
+        self.entry_of.insert(key, id);
+        id
+    }
+
+    /// Collect the tokens whose remainder the context takes.
+    fn walk(&mut self, exit: &Exit, bounds: Option<(u32, u32)>, from: u32, extras: &mut Vec<u32>) {
+        if from == DEAD_SET || *self.machine.live(from) == [0; 4] {
+            return;
+        }
+        let rest = &*exit.rest;
+        let n = rest.byte.len();
+        let mut path: SmallVec<[u32; 64]> = SmallVec::from_elem(from, 64);
+        let mut i = 1;
+        while i < n {
+            let depth = rest.depth[i] as usize;
+            let set = self.machine.step(path[depth - 1], rest.byte[i]);
+            if set == DEAD_SET {
+                i = rest.end[i] as usize;
+                continue;
+            }
+            let own = rest.first[i] as usize..rest.first[i + 1] as usize;
+            match bounds {
+                Some((need, room)) if !rest.ticks.is_empty() => {
+                    extras.extend(own.filter_map(|k| {
+                        let ticks = rest.ticks[k] as u32;
+                        (need <= ticks && ticks <= room).then_some(rest.tokens[k])
+                    }));
+                }
+                _ => extras.extend_from_slice(&rest.tokens[own]),
+            }
+            if path.len() <= depth {
+                path.resize(depth * 2, DEAD_SET);
+            }
+            path[depth] = set;
+            i += 1;
+        }
+    }
+
+    /// Write a recipe's mask over the vocabulary's words; the rest of `out` (padding of the model) becomes 0.
+    #[inline]
+    pub fn write(&self, recipe: u32, out: &mut [u32]) {
+        let words = self.tokens.masks.words.min(out.len());
+        let (head, tail) = out.split_at_mut(words);
+        tail.fill(0);
+        let recipe = &self.recipes[recipe as usize];
+        match &recipe.mask {
+            Some(mask) => head.copy_from_slice(&mask[..words]),
+            None => self.compose(recipe, head),
+        }
+    }
+
+    fn compose(&self, recipe: &Recipe, out: &mut [u32]) {
+        let mut begun = false;
+        for &e in &recipe.entries {
+            let entry = &self.entries[e as usize];
+            match &entry.accepted {
+                TokenSet::Dense(words) if begun => out.iter_mut().zip(words.iter()).for_each(|(o, w)| *o |= w),
+                TokenSet::Dense(words) => out.copy_from_slice(&words[..out.len()]),
+                TokenSet::Rejected(ids) if begun => {
+                    // Everything but the rejected tokens is allowed; those stay as they are.
+                    let kept: SmallVec<[bool; 64]> =
+                        ids.iter().map(|&t| out[t as usize / 32] >> (t % 32) & 1 == 1).collect();
+                    out.iter_mut().zip(self.tokens.masks.text.iter()).for_each(|(o, w)| *o |= w);
+                    for (&t, _) in ids.iter().zip(kept).filter(|(_, kept)| !kept) {
+                        out[t as usize / 32] &= !(1 << (t % 32));
+                    }
+                }
+                TokenSet::Rejected(ids) => {
+                    out.copy_from_slice(&self.tokens.masks.text[..out.len()]);
+                    ids.iter().for_each(|&t| out[t as usize / 32] &= !(1 << (t % 32)));
+                }
+                TokenSet::Accepted(_) => continue,
+            }
+            begun = true;
+        }
+        if !begun {
+            out.fill(0);
+        }
+        for &e in &recipe.entries {
+            if let TokenSet::Accepted(ids) = &self.entries[e as usize].accepted {
+                ids.iter().for_each(|&t| out[t as usize / 32] |= 1 << (t % 32));
+            }
+        }
+        recipe.extras.iter().for_each(|&t| out[t as usize / 32] |= 1 << (t % 32));
+    }
+
+    /// Bytes held, entries (which belong to their units) not counted.
+    pub fn size(&self) -> usize {
+        self.machine.size() + self.bytes + self.recipe_of.len() * 4 + self.entry_of.len() * 24
+    }
+
+    pub fn counts(&self) -> (usize, usize) {
+        (self.recipes.len(), self.entries.len())
+    }
+
+    /// Start a new generation with only the given sets; see [`Machine::flush`].
+    pub fn flush<'a>(&mut self, live: impl IntoIterator<Item = &'a mut u32>) {
+        self.machine.flush(live);
+        self.recipes = vec![];
+        self.by_parts = FxHashMap::default();
+        self.recipe_of = vec![];
+        self.entries = vec![];
+        self.entry_of = FxHashMap::default();
+        self.bytes = 0;
+    }
+}
