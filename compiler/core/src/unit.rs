@@ -171,6 +171,37 @@ impl Unit {
         }
     }
 
+    /// A request-local unit without registers, from flat parts. It has no digest: nobody looks it up.
+    pub fn local(
+        name: &str,
+        (edge_start, edges): (Vec<u32>, Vec<Edge>),
+        (ref_start, refs): (Vec<u32>, Vec<RefEdge>),
+        accept: Vec<u16>,
+        callees: Box<[Callee]>,
+    ) -> Unit {
+        let n = accept.len();
+        Unit {
+            digest: [0; 32],
+            name: name.to_owned(),
+            local: true,
+            layout: Layout::default(),
+            edge_start: edge_start.into(),
+            edges: edges.into(),
+            ref_start: ref_start.into(),
+            refs: refs.into(),
+            token_start: vec![0; n + 1].into(),
+            tokens: Box::default(),
+            fallback: vec![NONE; n].into(),
+            accept: accept.into(),
+            callees,
+            args: Box::default(),
+            acts: Box::new([Box::default()]),
+            loops: OnceLock::new(),
+            entries: RwLock::default(),
+            families: RwLock::default(),
+        }
+    }
+
     pub fn states(&self) -> usize {
         self.accept.len()
     }

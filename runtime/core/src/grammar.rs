@@ -20,18 +20,41 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::matcher::Record;
 use crate::table::{Table, Tokens};
 
-/// Which local nodes and states mean that a tag is open.
+/// Which nodes are choices of tags, to tell where a tag is open.
 #[derive(Debug, Default)]
 pub struct TagMap {
-    /// Tag handlers: a local node, and its first state after a complete begin. State `open + i` opens tag `tags[i]`;
-    /// all states from `open` on are inside a tag.
-    pub handlers: FxHashMap<Link, TagStates>,
+    pub choices: FxHashMap<Link, TagStates>,
 }
 
+/// The states of a choice; see `gramary_compiler::tools::choice` for their numbering.
 #[derive(Debug)]
 pub struct TagStates {
-    pub open: u32,
+    /// Number in the request of the choice's tags.
     pub tags: Vec<u32>,
+    /// First state outside of all tags (besides the root).
+    pub inner: u32,
+}
+
+/// How far a state is inside a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Outside,
+    /// After the begin or the content of this tag.
+    In(u32),
+    /// Inside the end of some tag.
+    Ending,
+}
+
+impl TagStates {
+    pub fn place(&self, state: u32) -> Place {
+        let n = self.tags.len() as u32;
+        match state {
+            0 => Place::Outside,
+            q if q <= 2 * n => Place::In(self.tags[((q - 1) % n) as usize]),
+            q if q < self.inner => Place::Ending,
+            _ => Place::Outside,
+        }
+    }
 }
 
 /// Units bound together for one source, ready to match.

@@ -5,6 +5,6 @@ pub mod grammar;
 pub mod matcher;
 pub mod table;
 
-pub use grammar::{Grammar, GrammarStats, TagMap, TagStates};
+pub use grammar::{Grammar, GrammarStats, Place, TagMap, TagStates};
 pub use matcher::{Matcher, MatcherError, TagEvent};
 pub use table::{Table, Tokens};

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use gramary_compiler::machine::{Item, DEAD_SET};
+use gramary_compiler::machine::DEAD_SET;
 use gramary_compiler::vocab::TokenKind;
 use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
-use crate::grammar::Grammar;
+use crate::grammar::{Grammar, Place};
 use crate::table::Table;
 
 /// What a matcher cannot do.
@@ -75,14 +75,6 @@ pub struct Matcher {
     record: Arc<Mutex<Record>>,
     stop_tokens: Box<[u32]>,
     max_rollback: usize,
-}
-
-/// How far a set is inside a tag.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Where {
-    Outside,
-    Open(u32),
-    Inside,
 }
 
 /// Either lock of the table. Under the read lock a miss gives up with `None`.
@@ -335,50 +327,47 @@ impl Matcher {
 
     /// Note the tag that the last byte opened or closed.
     fn watch(&self, table: &Table, step: &mut Step, events: &mut VecDeque<TagEvent>) {
-        match (self.place(table, step.set), step.tag) {
-            (Where::Open(tag), None) => {
-                step.tag = Some(tag);
-                step.events += 1;
-                events.push_back(TagEvent { opened: true, tag, at: step.at });
-            }
-            (Where::Outside, Some(tag)) => {
-                step.tag = None;
-                step.events += 1;
-                events.push_back(TagEvent { opened: false, tag, at: step.at });
-            }
-            _ => {}
-        }
+        let (place, around) = self.place(table, step.set);
+        let event = match (place, step.tag) {
+            // Seen from inside its content only: the begin was the trigger itself, one byte ago.
+            (Place::In(tag), None) => TagEvent { opened: true, tag, at: step.at - u64::from(around) },
+            (Place::Outside, Some(tag)) => TagEvent { opened: false, tag, at: step.at },
+            _ => return,
+        };
+        step.tag = event.opened.then_some(event.tag);
+        step.events += 1;
+        events.push_back(event);
     }
 
-    /// Where a set stands: looks for tag handlers among its items and, through return sets, around them.
-    fn place(&self, table: &Table, set: u32) -> Where {
-        let Some(tags) = &self.grammar.tags else { return Where::Outside };
-        let of = |item: &Item| -> Option<Where> {
-            let states = tags.handlers.get(&table.machine.link(item.node)?)?;
-            Some(match item.state.checked_sub(states.open) {
-                None => Where::Outside,
-                Some(i) => states.tags.get(i as usize).map_or(Where::Inside, |&tag| Where::Open(tag)),
+    /// Where a set stands: among its own items, or (then `true`) around them, through return sets.
+    fn place(&self, table: &Table, set: u32) -> (Place, bool) {
+        let Some(tags) = &self.grammar.tags else { return (Place::Outside, false) };
+        let machine = &table.machine;
+        let among = |set: u32| {
+            let places = machine.kernel(set).iter().filter_map(|item| {
+                let states = tags.choices.get(&machine.link(item.node)?)?;
+                Some(states.place(item.state))
+            });
+            places.max_by_key(|p| match p {
+                Place::Outside => 0,
+                Place::Ending => 1,
+                Place::In(_) => 2,
             })
         };
-        let machine = &table.machine;
-        for item in machine.kernel(set) {
-            match of(item) {
-                Some(Where::Outside) | None => {}
-                Some(found) => return found,
+        if let Some(place) = among(set) {
+            return (place, false);
+        }
+        // One chain is enough: all items of a set are in the same tag, or in none. Return sets are older than the sets
+        // that name them, so the chain ends.
+        let mut at = set;
+        while let Some(ret) = machine.kernel(at).first().and_then(|&item| machine.return_of(item)) {
+            match among(ret) {
+                Some(place @ Place::In(_)) => return (place, true),
+                Some(_) => break,
+                None => at = ret,
             }
         }
-        // Deeper: any handler state around the item means that its tag is still open. One chain is enough, since all
-        // items of one set are in the same tag or none.
-        let mut at = machine.kernel(set).first().copied();
-        for _ in 0..=machine.len() {
-            let Some(item) = at else { break };
-            let Some(ret) = machine.return_of(item) else { break };
-            if machine.kernel(ret).iter().any(|i| matches!(of(i), Some(Where::Inside | Where::Open(_)))) {
-                return Where::Inside;
-            }
-            at = machine.kernel(ret).first().copied();
-        }
-        Where::Outside
+        (Place::Outside, false)
     }
 
     /// Take back the last `n` steps.
