@@ -1,10 +1,13 @@
 //! Running requests: compiled grammars, matchers, masks. No Python types.
 
 pub mod batch;
+pub mod engine;
 pub mod grammar;
 pub mod matcher;
 pub mod table;
+pub mod tagging;
 
+pub use engine::{Compiled, Engine, EngineStats, SchemaOptions, Source};
 pub use grammar::{Grammar, GrammarStats, Place, TagMap, TagStates};
 pub use matcher::{Matcher, MatcherError, TagEvent};
 pub use table::{Table, Tokens};

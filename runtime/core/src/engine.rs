@@ -1,0 +1,286 @@
+//! The compile service of one process and one tokenizer: sources in, grammars out, and the in-memory cross-grammar cache.
+//!
+//! Two things are kept. The *unit store* has every unit once, by digest, with its mask entries: whatever two sources have
+//! in common is lowered into the same unit and masked once. The *source cache* maps a source's text to its artifact, so a
+//! known text costs a look-up by content. Both go by least recent use within one byte budget; what a live grammar uses
+//! stays until it goes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use gramary_compiler::digest::digests;
+use gramary_compiler::ir;
+use gramary_compiler::lower::grammar::lower_grammar;
+use gramary_compiler::program::{Artifact, Program, UnitStore};
+use gramary_compiler::regex::{regex, Alphabet, Anchoring};
+use gramary_compiler::schema;
+use gramary_compiler::{Budget, CompileError, Limits, Result};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::grammar::{Grammar, TagMap};
+use crate::table::Tokens;
+use crate::tagging::{Frame, FrameUnit};
+
+/// What a schema's text is compiled with; part of its cache key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct SchemaOptions {
+    pub any_order: bool,
+    pub compact: bool,
+    pub lenient: bool,
+}
+
+impl SchemaOptions {
+    fn to_front_end(&self) -> schema::Options {
+        schema::Options {
+            order: if self.any_order { ir::PropertyOrder::Any } else { ir::PropertyOrder::Declared },
+            space: if self.compact { schema::Whitespace::Compact } else { schema::Whitespace::Flexible },
+            lenient: self.lenient,
+            ..schema::Options::default()
+        }
+    }
+}
+
+/// Which front end a text belongs to, and how it is read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    Schema(SchemaOptions),
+    Regex,
+    Ir,
+}
+
+/// A compiled source and the notes of its front end.
+#[derive(Debug)]
+pub struct Compiled {
+    pub artifact: Arc<Artifact>,
+    pub warnings: Vec<schema::Warning>,
+}
+
+#[derive(Debug)]
+struct Cached {
+    compiled: Arc<Compiled>,
+    bytes: usize,
+    used: u64,
+}
+
+#[derive(Debug, Default)]
+struct Sources {
+    by_source: FxHashMap<Source, std::collections::HashMap<Box<[u8]>, Cached, foldhash::fast::RandomState>>,
+    clock: u64,
+    bytes: usize,
+    since_check: usize,
+}
+
+/// Counters since the engine was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    pub sources: usize,
+    pub source_hits: u64,
+    pub source_misses: u64,
+    pub units: usize,
+    pub units_built: u64,
+    pub entries: usize,
+    pub entries_built: u64,
+    pub entry_hits: u64,
+    pub bytes: usize,
+    pub evictions: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Engine {
+    pub tokens: Arc<Tokens>,
+    pub store: Arc<UnitStore>,
+    pub model_vocab: usize,
+    pub stop_tokens: Box<[u32]>,
+    budget: usize,
+    sources: Mutex<Sources>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    evictions: AtomicU64,
+    /// Keeps the shared units (strings, numbers, any JSON) and their entries.
+    pinned: Mutex<Vec<Arc<Compiled>>>,
+    pub(crate) frames: Mutex<FxHashMap<Frame, Arc<FrameUnit>>>,
+}
+
+impl Engine {
+    /// `model_vocab`: ids of the model's logits, at least the tokenizer's. `budget`: bytes that sources, units and
+    /// entries may hold together.
+    pub fn new(tokens: Arc<Tokens>, model_vocab: usize, stop_tokens: Box<[u32]>, budget: usize) -> Engine {
+        Engine {
+            model_vocab: model_vocab.max(tokens.vocab.len()),
+            tokens,
+            store: Arc::default(),
+            stop_tokens,
+            budget,
+            sources: Mutex::default(),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            pinned: Mutex::default(),
+            frames: Mutex::default(),
+        }
+    }
+
+    /// The artifact of a source, from the cache or compiled now.
+    pub fn artifact(&self, source: &Source, text: &[u8], limits: &Limits) -> Result<Arc<Compiled>> {
+        {
+            let mut sources = self.sources.lock();
+            sources.clock += 1;
+            let clock = sources.clock;
+            if let Some(cached) = sources.by_source.get_mut(source).and_then(|m| m.get_mut(text)) {
+                cached.used = clock;
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                return Ok(cached.compiled.clone());
+            }
+        }
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let compiled = Arc::new(self.compile(source, text, limits)?);
+        let bytes = compiled.artifact.size + text.len() + 256;
+        let mut sources = self.sources.lock();
+        let used = sources.clock;
+        sources.bytes += bytes;
+        sources.since_check += 1;
+        let old = sources
+            .by_source
+            .entry(source.clone())
+            .or_default()
+            .insert(text.into(), Cached { compiled: compiled.clone(), bytes, used });
+        // Another thread may have compiled the same; its artifact shares all units with ours.
+        if let Some(old) = old {
+            sources.bytes -= old.bytes;
+        }
+        let dead = self.evict(&mut sources);
+        drop(sources);
+        drop(dead);
+        Ok(compiled)
+    }
+
+    fn compile(&self, source: &Source, text: &[u8], limits: &Limits) -> Result<Compiled> {
+        let budget = Budget::new(limits.clone());
+        budget.source(text.len())?;
+        let utf8 = || {
+            std::str::from_utf8(text).map_err(|e| {
+                CompileError::invalid("", format!("the source is not UTF-8 from byte {} on", e.valid_up_to()))
+            })
+        };
+        let (grammar, warnings) = match source {
+            Source::Schema(options) => {
+                let value = schema::parse(text, &budget)?;
+                let compiled = schema::compile(&value, &options.to_front_end(), &budget)?;
+                (compiled.grammar, compiled.warnings)
+            }
+            Source::Regex => {
+                let body = regex(utf8()?, Alphabet::Utf8, Anchoring::Full, &budget)?;
+                let rules = vec![ir::Rule { name: "pattern".into(), body: ir::Body::Expr(body) }];
+                (ir::Grammar { rules, root: 0 }, vec![])
+            }
+            Source::Ir => {
+                let grammar = serde_json::from_slice::<ir::Grammar>(text).map_err(|e| {
+                    CompileError::invalid("", format!("not the JSON form of a grammar IR: {e}"))
+                })?;
+                (grammar, vec![])
+            }
+        };
+        let lowered = lower_grammar(&grammar, &budget)?;
+        let digests = digests(&lowered.rules, &budget)?;
+        let artifact = Arc::new(self.store.install(lowered, &digests));
+        Ok(Compiled { artifact, warnings })
+    }
+
+    /// A grammar of its own for one source.
+    pub fn grammar(&self, source: &Source, text: &[u8], limits: Limits) -> Result<(Arc<Grammar>, Arc<Compiled>)> {
+        let compiled = self.artifact(source, text, &limits)?;
+        let program = Program::of(&self.store, compiled.artifact.clone());
+        Ok((self.bind(program, limits, None), compiled))
+    }
+
+    /// A grammar for a program put together by the caller.
+    pub fn bind(&self, program: Program, limits: Limits, tags: Option<TagMap>) -> Arc<Grammar> {
+        Arc::new(Grammar::new(
+            self.tokens.clone(),
+            program,
+            limits,
+            tags,
+            self.stop_tokens.clone(),
+            self.model_vocab,
+        ))
+    }
+
+    /// Make room: sources that were used longest ago go first, down to three quarters of the budget. Entries are built
+    /// after their units were cached, so the true size is measured now and then, not tracked.
+    fn evict(&self, sources: &mut Sources) -> Vec<Cached> {
+        let mut dead = vec![];
+        if sources.since_check < 64 && sources.bytes <= self.budget {
+            return dead;
+        }
+        sources.since_check = 0;
+        let mut total = sources.bytes + self.entry_bytes();
+        if total <= self.budget {
+            return dead;
+        }
+        let mut order: Vec<(u64, usize, Source, Box<[u8]>)> = sources
+            .by_source
+            .iter()
+            .flat_map(|(s, m)| m.iter().map(move |(text, c)| (c.used, c.bytes, s.clone(), text.clone())))
+            .collect();
+        order.sort_unstable_by_key(|o| o.0);
+        // Entries go with their units; count them at their average share.
+        let share = self.entry_bytes() / order.len().max(1);
+        for (_, bytes, source, text) in order {
+            if total <= self.budget / 4 * 3 {
+                break;
+            }
+            if let Some(cached) = sources.by_source.get_mut(&source).and_then(|m| m.remove(&text)) {
+                sources.bytes -= cached.bytes;
+                total = total.saturating_sub(bytes + share);
+                dead.push(cached);
+                self.evictions.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        dead
+    }
+
+    fn entry_bytes(&self) -> usize {
+        let per_unit = |u: &gramary_compiler::unit::Unit| {
+            u.entries.read().values().map(|e| e.size()).sum::<usize>()
+                + u.families.read().values().flatten().map(|f| f.size()).sum::<usize>()
+        };
+        self.store.nodes().iter().map(|(_, n)| per_unit(&n.unit)).sum()
+    }
+
+    /// Keep a source's units for good, whatever the budget.
+    pub fn pin(&self, compiled: Arc<Compiled>) {
+        self.pinned.lock().push(compiled);
+    }
+
+    /// Forget every source that no live grammar uses.
+    pub fn clear(&self) {
+        let dead = {
+            let mut sources = self.sources.lock();
+            sources.bytes = 0;
+            std::mem::take(&mut sources.by_source)
+        };
+        drop(dead);
+    }
+
+    pub fn stats(&self) -> EngineStats {
+        let (count, bytes) = {
+            let sources = self.sources.lock();
+            (sources.by_source.values().map(|m| m.len()).sum(), sources.bytes)
+        };
+        let nodes = self.store.nodes();
+        EngineStats {
+            sources: count,
+            source_hits: self.hits.load(Ordering::Relaxed),
+            source_misses: self.misses.load(Ordering::Relaxed),
+            units: nodes.len(),
+            units_built: self.store.installed(),
+            entries: nodes.iter().map(|(_, n)| n.unit.entries.read().len()).sum(),
+            entries_built: self.tokens.builds.load(Ordering::Relaxed),
+            entry_hits: self.tokens.hits.load(Ordering::Relaxed),
+            bytes: bytes + self.entry_bytes(),
+            evictions: self.evictions.load(Ordering::Relaxed),
+        }
+    }
+}
