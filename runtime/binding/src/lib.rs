@@ -1,10 +1,24 @@
-//! `gramary.runtime._core`: the kernel's Python binding, and nothing else.
+//! `gramary.runtime._core`: the kernel's Python binding, and nothing else. `_core.pyi` documents it.
+
+mod bitmask;
+mod compiler;
+mod errors;
+mod grammar;
+mod json;
+mod vocabulary;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
     use super::*;
+
+    #[pymodule_export]
+    use super::compiler::{PyCompiler, PyLimits};
+    #[pymodule_export]
+    use super::grammar::{fill_bitmasks, PyGrammar, PyMatcher};
+    #[pymodule_export]
+    use super::vocabulary::PyVocabulary;
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -310,7 +310,7 @@ impl Engine {
             fsm: shape.fsm,
             holes: vec![],
         };
-        let digest: Digest = gramary_compiler::digest::unit_digest(&lowered, &Budget::new(limits.clone()))?;
+        let digest: Digest = gramary_compiler::digest::digests(std::slice::from_ref(&lowered), &Budget::new(limits.clone()))?.unit[0];
         let unit = Arc::new(Unit::new("dispatch", digest, lowered.fsm));
         let known = Arc::new(FrameUnit { unit, nullable: shape.nullable, holes: shape.holes });
         let mut frames = self.frames.lock();

@@ -1,0 +1,327 @@
+//! `Limits` and `Compiler`.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use gramary_compiler::unit::Link;
+use gramary_compiler::Limits;
+use gramary_runtime::tagging::{Frame, NameTemplate, OnError, TagSpec, ToolError, ToolOptions};
+use gramary_runtime::{Engine, SchemaOptions, Source};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+use crate::errors::{compile_error, tool_error, Origin};
+use crate::grammar::PyGrammar;
+use crate::json::text_of;
+use crate::vocabulary::PyVocabulary;
+
+#[pyclass(name = "Limits", module = "gramary.runtime._core", frozen, from_py_object)]
+#[derive(Clone)]
+pub struct PyLimits {
+    pub limits: Limits,
+}
+
+#[pymethods]
+impl PyLimits {
+    #[new]
+    #[pyo3(signature = (*, source_bytes = None, depth = None, fsm_states = None, items_per_set = None, memory = None, seconds = None))]
+    fn new(
+        source_bytes: Option<usize>,
+        depth: Option<usize>,
+        fsm_states: Option<usize>,
+        items_per_set: Option<usize>,
+        memory: Option<usize>,
+        seconds: Option<f64>,
+    ) -> PyResult<Self> {
+        let d = Limits::default();
+        if seconds.is_some_and(|s| s.is_nan() || s < 0.0) {
+            return Err(PyValueError::new_err("seconds must not be negative"));
+        }
+        if depth.is_some_and(|x| x > MAX_DEPTH) {
+            return Err(PyValueError::new_err(format!("depth can be raised to {MAX_DEPTH} at most")));
+        }
+        let limits = Limits {
+            source_bytes: source_bytes.unwrap_or(d.source_bytes),
+            depth: depth.unwrap_or(d.depth),
+            fsm_states: fsm_states.unwrap_or(d.fsm_states),
+            items_per_set: items_per_set.unwrap_or(d.items_per_set),
+            memory: memory.unwrap_or(d.memory),
+            seconds: seconds.unwrap_or(d.seconds),
+        };
+        Ok(PyLimits { limits })
+    }
+
+    fn __repr__(&self) -> String {
+        let l = &self.limits;
+        format!(
+            "Limits(source_bytes={}, depth={}, fsm_states={}, items_per_set={}, memory={}, seconds={})",
+            l.source_bytes, l.depth, l.fsm_states, l.items_per_set, l.memory, l.seconds
+        )
+    }
+}
+
+/// Sources nested deeper than this could overflow the stack of a small thread.
+const MAX_DEPTH: usize = 2_000;
+
+fn limits_of(limits: Option<PyLimits>) -> Limits {
+    limits.map_or_else(Limits::default, |l| l.limits)
+}
+
+fn choice<T: Copy>(name: &str, value: &str, choices: &[(&str, T)]) -> PyResult<T> {
+    choices.iter().find(|c| c.0 == value).map(|c| c.1).ok_or_else(|| {
+        let names: Vec<&str> = choices.iter().map(|c| c.0).collect();
+        PyValueError::new_err(format!("{name} must be one of {}, not {value:?}", names.join(", ")))
+    })
+}
+
+fn schema_options(order: &str, whitespace: &str, lenient: bool) -> PyResult<SchemaOptions> {
+    Ok(SchemaOptions {
+        any_order: choice("property_order", order, &[("declared", false), ("any", true)])?,
+        compact: choice("whitespace", whitespace, &[("flexible", false), ("compact", true)])?,
+        lenient,
+    })
+}
+
+fn bytes(strings: Vec<String>) -> Vec<Vec<u8>> {
+    strings.into_iter().map(String::into_bytes).collect()
+}
+
+/// One vocabulary, and the units and mask entries known for it.
+#[pyclass(name = "Compiler", module = "gramary.runtime._core", frozen)]
+pub struct PyCompiler {
+    engine: Arc<Engine>,
+}
+
+#[pymethods]
+impl PyCompiler {
+    #[new]
+    #[pyo3(signature = (vocabulary, *, vocab_size = None, stop_token_ids = Vec::new(), cache_bytes = 1 << 30))]
+    fn new(
+        vocabulary: &PyVocabulary,
+        vocab_size: Option<usize>,
+        stop_token_ids: Vec<u32>,
+        cache_bytes: usize,
+    ) -> PyResult<Self> {
+        let known = vocabulary.tokens.vocab.len();
+        let size = vocab_size.unwrap_or(known);
+        if size < known {
+            return Err(PyValueError::new_err(format!("vocab_size {size} is less than the tokenizer's {known} ids")));
+        }
+        check_stops(&stop_token_ids, size)?;
+        let engine = Engine::new(vocabulary.tokens.clone(), size, stop_token_ids.into(), cache_bytes);
+        Ok(PyCompiler { engine: Arc::new(engine) })
+    }
+
+    #[pyo3(signature = (schema, *, property_order = "declared", whitespace = "flexible", lenient = false, limits = None))]
+    fn compile_json_schema(
+        &self,
+        py: Python<'_>,
+        schema: &Bound<'_, PyAny>,
+        property_order: &str,
+        whitespace: &str,
+        lenient: bool,
+        limits: Option<PyLimits>,
+    ) -> PyResult<PyGrammar> {
+        let options = schema_options(property_order, whitespace, lenient)?;
+        self.compile(py, Source::Schema(options), Text::of(schema)?, limits)
+    }
+
+    #[pyo3(signature = (pattern, *, limits = None))]
+    fn compile_regex(&self, py: Python<'_>, pattern: &str, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
+        self.compile(py, Source::Regex, Text(Cow::Borrowed(pattern.as_bytes())), limits)
+    }
+
+    #[pyo3(signature = (ir, *, limits = None))]
+    fn compile_ir(&self, py: Python<'_>, ir: &str, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
+        self.compile(py, Source::Ir, Text(Cow::Borrowed(ir.as_bytes())), limits)
+    }
+
+    #[pyo3(signature = (
+        tools, *, begin = "<function={name}>", end = "</function>", trigger = None, stops = Vec::new(),
+        excludes = Vec::new(), min_calls = 0, max_calls = None, stop_after_last = false, on_error = "raise",
+        property_order = "declared", whitespace = "flexible", lenient = false, limits = None
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of a Python function
+    fn compile_tools(
+        &self,
+        py: Python<'_>,
+        tools: &Bound<'_, PyAny>,
+        begin: &str,
+        end: &str,
+        trigger: Option<String>,
+        stops: Vec<String>,
+        excludes: Vec<String>,
+        min_calls: u32,
+        max_calls: Option<u32>,
+        stop_after_last: bool,
+        on_error: &str,
+        property_order: &str,
+        whitespace: &str,
+        lenient: bool,
+        limits: Option<PyLimits>,
+    ) -> PyResult<PyGrammar> {
+        let template = NameTemplate::parse(begin).map_err(|e| compile_error(py, e, Origin::Schema))?;
+        let trigger = trigger.map_or_else(|| template.before.as_bytes().to_vec(), String::into_bytes);
+        let on_error = choice(
+            "on_error",
+            on_error,
+            &[("raise", OnError::Raise), ("drop", OnError::Drop), ("any_json", OnError::AnyJson)],
+        )?;
+        let options = ToolOptions {
+            begin: template,
+            end,
+            frame: Frame {
+                triggers: vec![trigger],
+                stops: bytes(stops),
+                excludes: bytes(excludes),
+                min_tags: min_calls,
+                max_tags: max_calls,
+                stop_after_last,
+            },
+            on_error,
+            schema: schema_options(property_order, whitespace, lenient)?,
+            limits: limits_of(limits),
+        };
+        let text = Text::of(tools)?;
+        let compiled = py.detach(|| self.engine.tools(&text.0, &options)).map_err(|e| tool_error(py, e))?;
+        let warnings = compiled
+            .contents
+            .iter()
+            .zip(&compiled.offered)
+            .flat_map(|(c, index)| c.warnings.iter().map(move |w| (Some(*index), w.clone())))
+            .collect();
+        Ok(PyGrammar {
+            grammar: compiled.grammar,
+            warnings,
+            faults: compiled.faults,
+            offered: Some(compiled.offered),
+        })
+    }
+
+    #[pyo3(signature = (
+        tags, triggers, *, stops = Vec::new(), excludes = Vec::new(), min_calls = 0, max_calls = None,
+        stop_after_last = false, property_order = "declared", whitespace = "flexible", lenient = false, limits = None
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of a Python function
+    fn compile_tags(
+        &self,
+        py: Python<'_>,
+        tags: Vec<(String, Bound<'_, PyAny>, String)>,
+        triggers: Vec<String>,
+        stops: Vec<String>,
+        excludes: Vec<String>,
+        min_calls: u32,
+        max_calls: Option<u32>,
+        stop_after_last: bool,
+        property_order: &str,
+        whitespace: &str,
+        lenient: bool,
+        limits: Option<PyLimits>,
+    ) -> PyResult<PyGrammar> {
+        let schema = Source::Schema(schema_options(property_order, whitespace, lenient)?);
+        let limits = limits_of(limits);
+        let frame = Frame {
+            triggers: bytes(triggers),
+            stops: bytes(stops),
+            excludes: bytes(excludes),
+            min_tags: min_calls,
+            max_tags: max_calls,
+            stop_after_last,
+        };
+        let mut specs = Vec::with_capacity(tags.len());
+        let mut warnings = vec![];
+        for (index, (begin, content, end)) in tags.iter().enumerate() {
+            let text = text_of(content)?;
+            let content = py.detach(|| self.engine.artifact(&schema, &text, &limits)).map_err(|cause| {
+                let cause = cause.within(&format!("/{index}/content"));
+                tool_error(py, ToolError { index, name: begin.clone(), cause })
+            })?;
+            warnings.extend(content.warnings.iter().map(|w| (Some(index), w.clone())));
+            specs.push(TagSpec { begin: Cow::Borrowed(begin.as_bytes()), content, end: end.as_bytes() });
+        }
+        let grammar = py
+            .detach(|| self.engine.tags(&specs, &frame, limits))
+            .map_err(|e| compile_error(py, e, Origin::Schema))?;
+        Ok(PyGrammar { grammar, warnings, faults: vec![], offered: None })
+    }
+
+    fn prewarm(&self, py: Python<'_>) -> PyResult<usize> {
+        py.detach(|| self.engine.prewarm()).map_err(|e| compile_error(py, e, Origin::Schema))
+    }
+
+    fn save_entries(&self, py: Python<'_>, path: std::path::PathBuf) -> PyResult<usize> {
+        Ok(py.detach(|| self.engine.save_entries(&path))?)
+    }
+
+    fn load_entries(&self, py: Python<'_>, path: std::path::PathBuf) -> PyResult<usize> {
+        Ok(py.detach(|| self.engine.load_entries(&path))?)
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let s = py.detach(|| self.engine.stats());
+        let d = PyDict::new(py);
+        d.set_item("sources", s.sources)?;
+        d.set_item("source_hits", s.source_hits)?;
+        d.set_item("source_misses", s.source_misses)?;
+        d.set_item("units", s.units)?;
+        d.set_item("units_built", s.units_built)?;
+        d.set_item("entries", s.entries)?;
+        d.set_item("entries_built", s.entries_built)?;
+        d.set_item("entry_hits", s.entry_hits)?;
+        d.set_item("bytes", s.bytes)?;
+        d.set_item("evictions", s.evictions)?;
+        Ok(d)
+    }
+
+    fn clear(&self, py: Python<'_>) {
+        py.detach(|| self.engine.clear());
+    }
+}
+
+impl PyCompiler {
+    fn compile(
+        &self,
+        py: Python<'_>,
+        source: Source,
+        text: Text<'_>,
+        limits: Option<PyLimits>,
+    ) -> PyResult<PyGrammar> {
+        let origin = if source == Source::Regex { Origin::Pattern } else { Origin::Schema };
+        let limits = limits_of(limits);
+        let (grammar, compiled) = py
+            .detach(|| self.engine.grammar(&source, &text.0, limits))
+            .map_err(|e| compile_error(py, e, origin))?;
+        let warnings = compiled.warnings.iter().map(|w| (None, w.clone())).collect();
+        Ok(PyGrammar { grammar, warnings, faults: vec![], offered: None })
+    }
+}
+
+/// A source's text: borrowed from a `str` or `bytes` where there is one.
+struct Text<'a>(Cow<'a, [u8]>);
+
+impl<'a> Text<'a> {
+    fn of(source: &'a Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(s) = source.cast::<PyString>() {
+            return Ok(Text(match s.to_cow()? {
+                Cow::Borrowed(t) => Cow::Borrowed(t.as_bytes()),
+                Cow::Owned(t) => Cow::Owned(t.into_bytes()),
+            }));
+        }
+        Ok(Text(Cow::Owned(text_of(source)?)))
+    }
+}
+
+pub fn check_stops(ids: &[u32], vocab_size: usize) -> PyResult<()> {
+    match ids.iter().find(|&&id| id as usize >= vocab_size) {
+        None => Ok(()),
+        Some(id) => Err(PyValueError::new_err(format!(
+            "stop token id {id} lies beyond the vocabulary of {vocab_size}; pass vocab_size if the model's is larger"
+        ))),
+    }
+}
+
+/// Whether a link belongs to the shared store.
+pub fn is_shared(link: Link) -> bool {
+    matches!(link, Link::Store(_))
+}
