@@ -6,6 +6,7 @@ pub mod grammar;
 pub mod matcher;
 pub mod table;
 pub mod tagging;
+pub mod warm;
 
 pub use engine::{Compiled, Engine, EngineStats, SchemaOptions, Source};
 pub use grammar::{Grammar, GrammarStats, Place, TagMap, TagStates};

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use gramary_compiler::entry::{build, Entry, Exit, ExitTo, Family, TokenSet, VocabMasks};
 use gramary_compiler::machine::{Item, Machine, DEAD_SET, DONE, LEFT, TOP};
 use gramary_compiler::program::Program;
-use gramary_compiler::unit::Unit;
+use gramary_compiler::unit::{Digest, EntryKey, Unit};
 use gramary_compiler::vocab::Vocabulary;
+use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -21,12 +22,21 @@ pub struct Tokens {
     pub masks: VocabMasks,
     pub hits: AtomicU64,
     pub builds: AtomicU64,
+    /// What was read from disk, until a unit asks for it.
+    pub loaded: RwLock<Loaded>,
+}
+
+/// Entries and families by their unit's digest and their key.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    pub entries: FxHashMap<(Digest, EntryKey), Arc<Entry>>,
+    pub families: FxHashMap<(Digest, u32), Arc<Family>>,
 }
 
 impl Tokens {
     pub fn new(vocab: Vocabulary) -> Tokens {
         let masks = VocabMasks::of(&vocab);
-        Tokens { vocab, masks, hits: AtomicU64::new(0), builds: AtomicU64::new(0) }
+        Tokens { vocab, masks, hits: AtomicU64::new(0), builds: AtomicU64::new(0), loaded: RwLock::default() }
     }
 
     /// Longest token in bytes: how far one token can move a counter.
@@ -42,27 +52,38 @@ impl Tokens {
             self.hits.fetch_add(1, Ordering::Relaxed);
             return entry.clone();
         }
-        self.builds.fetch_add(1, Ordering::Relaxed);
-        let entry = match self.family(&unit, state) {
-            Some(family) => {
-                family.entry(key.1.first().copied().unwrap_or(0), key.1.get(1).copied().unwrap_or(0))
+        let loaded = match unit.local {
+            true => None,
+            false => self.loaded.read().entries.get(&(unit.digest, key.clone())).cloned(),
+        };
+        let entry = match loaded.filter(|e| e.fits(unit.states(), unit.layout.words())) {
+            Some(entry) => entry,
+            None => {
+                self.builds.fetch_add(1, Ordering::Relaxed);
+                Arc::new(match self.family(&unit, state) {
+                    Some(family) => {
+                        family.entry(key.1.first().copied().unwrap_or(0), key.1.get(1).copied().unwrap_or(0))
+                    }
+                    None => build::build(machine, &self.vocab, &self.masks, node, state, regs),
+                })
             }
-            None => build::build(machine, &self.vocab, &self.masks, node, state, regs),
         };
         // Two threads may have built it; the first one's is kept, so that equal entries stay one.
         let mut entries = unit.entries.write();
-        entries.entry(key).or_insert_with(|| Arc::new(entry)).clone()
+        entries.entry(key).or_insert(entry).clone()
     }
 
     /// The state's family, if one applies.
-    fn family(&self, unit: &Unit, state: u32) -> Option<Arc<Family>> {
+    pub fn family(&self, unit: &Unit, state: u32) -> Option<Arc<Family>> {
         if unit.layout.counters != 1 {
             return None;
         }
         if let Some(known) = unit.families.read().get(&state) {
             return known.clone();
         }
-        let family = Family::build(unit, state, &self.vocab, &self.masks).map(Arc::new);
+        let loaded = self.loaded.read().families.get(&(unit.digest, state)).cloned();
+        let family =
+            loaded.or_else(|| Family::build(unit, state, &self.vocab, &self.masks).map(Arc::new));
         let mut families = unit.families.write();
         families.entry(state).or_insert(family).clone()
     }

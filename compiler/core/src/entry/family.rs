@@ -26,17 +26,17 @@ const MAX_LEAVING: usize = 16_384;
 /// What every token does from one state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
-    inside: Inside,
+    pub(super) inside: Inside,
     /// Tokens that end right where they exit, with their ticks.
-    exact: Box<[(u32, u8)]>,
+    pub(super) exact: Box<[(u32, u8)]>,
     /// Tokens that exit with bytes left over.
-    rest: Option<Arc<Remainder>>,
+    pub(super) rest: Option<Arc<Remainder>>,
     pub cost: u64,
 }
 
 /// Ticks of the tokens that stay inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Inside {
+pub(super) enum Inside {
     Few(Box<[(u32, u8)]>),
     /// Of every token id, [`OUT`] where it does not stay inside.
     Many(Box<[u8]>),
