@@ -138,6 +138,9 @@ impl Matcher {
             let mut record = self.record.lock();
             let result = work(&mut access, &mut record);
             let Access::Write(table) = &mut access else { unreachable!("just made") };
+            if self.grammar.tags.is_some() {
+                table.extend_places();
+            }
             let overflow = table.machine.overflowed().then(|| record.now().at);
             (result, overflow, table.size() > self.grammar.limits.memory)
         };
@@ -327,7 +330,19 @@ impl Matcher {
 
     /// Note the tag that the last byte opened or closed.
     fn watch(&self, table: &Table, step: &mut Step, events: &mut VecDeque<TagEvent>) {
-        let (place, around) = self.place(table, step.set);
+        let code = table.place(step.set, || {
+            let (place, around) = self.place(table, step.set);
+            match place {
+                Place::Outside => 0,
+                Place::Ending => 1,
+                Place::In(tag) => (tag + 1) << 1 | u32::from(around),
+            }
+        });
+        let (place, around) = match code {
+            0 => (Place::Outside, false),
+            1 => (Place::Ending, false),
+            code => (Place::In((code >> 1) - 1), code & 1 == 1),
+        };
         let event = match (place, step.tag) {
             // Seen from inside its content only: the begin was the trigger itself, one byte ago.
             (Place::In(tag), None) => TagEvent { opened: true, tag, at: step.at - u64::from(around) },

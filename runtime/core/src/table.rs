@@ -3,7 +3,7 @@
 //! A recipe is a few entries and the extra tokens that their remainders yield in this context (R8). Recipes with equal
 //! parts are one; those that are dear to put together keep the finished mask. A repeat visit costs a copy.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use gramary_compiler::entry::{build, Entry, Exit, ExitTo, Family, TokenSet, VocabMasks};
@@ -113,6 +113,8 @@ pub struct Table {
     entries: Vec<Arc<Entry>>,
     entry_of: FxHashMap<(u32, u32, u32), u32>,
     bytes: usize,
+    /// Where each set stands among tags, as the matcher encodes it; [`UNKNOWN`] until somebody asks.
+    places: Vec<AtomicU32>,
 }
 
 impl Table {
@@ -127,6 +129,7 @@ impl Table {
             entries: vec![],
             entry_of: FxHashMap::default(),
             bytes: 0,
+            places: vec![],
         }
     }
 
@@ -324,9 +327,29 @@ impl Table {
         recipe.extras.iter().for_each(|&t| out[t as usize / 32] |= 1 << (t % 32));
     }
 
+    /// The place of a set, worked out by `find` on the first call for it. Works under the read lock: whoever races
+    /// finds the same.
+    #[inline]
+    pub fn place(&self, set: u32, find: impl FnOnce() -> u32) -> u32 {
+        let Some(slot) = self.places.get(set as usize) else { return find() };
+        match slot.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                let place = find();
+                slot.store(place, Ordering::Relaxed);
+                place
+            }
+            known => known,
+        }
+    }
+
+    /// Make room for the places of all sets there are now.
+    pub fn extend_places(&mut self) {
+        self.places.resize_with(self.machine.len(), || AtomicU32::new(UNKNOWN));
+    }
+
     /// Bytes held, entries (which belong to their units) not counted.
     pub fn size(&self) -> usize {
-        self.machine.size() + self.bytes + self.recipe_of.len() * 4 + self.entry_of.len() * 24
+        self.machine.size() + self.bytes + self.recipe_of.len() * 4 + self.entry_of.len() * 24 + self.places.len() * 4
     }
 
     pub fn counts(&self) -> (usize, usize) {
@@ -342,5 +365,6 @@ impl Table {
         self.entries = vec![];
         self.entry_of = FxHashMap::default();
         self.bytes = 0;
+        self.places = vec![];
     }
 }
