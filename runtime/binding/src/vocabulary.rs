@@ -64,7 +64,7 @@ impl PyVocabulary {
     #[staticmethod]
     fn from_tiktoken(py: Python<'_>, ranks: &[u8], special_tokens: BTreeMap<String, u32>) -> PyResult<Self> {
         let special: Vec<(String, u32)> = special_tokens.into_iter().collect();
-        Self::make(py, || Vocabulary::from_tiktoken(ranks, &special))
+        Self::make(py, || Vocabulary::from_tiktoken(ranks, special))
     }
 
     #[staticmethod]

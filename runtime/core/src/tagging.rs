@@ -7,7 +7,7 @@ use gramary_compiler::ir::DispatchRule;
 use gramary_compiler::lower::dispatch;
 use gramary_compiler::program::Program;
 use gramary_compiler::tools::{choose, split, Tag, Tool};
-use gramary_compiler::unit::{Digest, Link, Node, Unit};
+use gramary_compiler::unit::{has_byte, Digest, Link, Node, Unit};
 use gramary_compiler::{Budget, CompileError, Limits};
 use rustc_hash::FxHashMap;
 
@@ -210,8 +210,8 @@ impl Engine {
                 let tag = &tags[i as usize];
                 let rest = &tag.begin[trigger.len()..];
                 let collides = match rest.first() {
-                    Some(&b) => hole.excludes(b),
-                    None => hole.excludes_any() && self.may_start(&tag.content, hole),
+                    Some(b) => hole.taken.contains(b),
+                    None => !hole.taken.is_empty() && self.may_start(&tag.content, hole),
                 };
                 match (collides, rest.is_empty()) {
                     (false, _) => {
@@ -267,7 +267,7 @@ impl Engine {
         while let Some(id) = work.pop() {
             let Some(node) = self.store.node(id).filter(|_| seen.insert(id)) else { continue };
             let live = node.unit.live(0);
-            if (0..=255u8).any(|b| hole.excludes(b) && gramary_compiler::unit::has_byte(&live, b)) {
+            if hole.taken.iter().any(|&b| has_byte(&live, b)) {
                 return true;
             }
             for r in node.unit.own_refs(0) {
@@ -312,7 +312,7 @@ impl Engine {
         };
         let digest: Digest = gramary_compiler::digest::digests(std::slice::from_ref(&lowered), &Budget::new(limits.clone()))?.unit[0];
         let unit = Arc::new(Unit::new("dispatch", digest, lowered.fsm));
-        let known = Arc::new(FrameUnit { unit, nullable: shape.nullable, holes: shape.holes });
+        let known = Arc::new(FrameUnit { unit, nullable: dispatch::nullable(&rule), holes: shape.holes });
         let mut frames = self.frames.lock();
         // Frames are few; a client that invents them is not to grow the process.
         if frames.len() >= MAX_FRAMES {

@@ -33,6 +33,24 @@ mod restrict;
 pub struct LoweredDispatch {
     pub fsm: Fsm,
     pub bindings: Vec<Expr>,
+    /// What each hole is.
+    pub holes: Vec<HoleSpec>,
+}
+
+/// What is to follow at a hole: the tags of a trigger, except those that begin with a byte that continues a longer
+/// pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoleSpec {
+    pub trigger: u32,
+    /// First bytes that belong to a longer pattern.
+    pub taken: Vec<u8>,
+}
+
+/// The automaton of a dispatch whose handlers are bound later: `rule.handlers` is not looked at.
+pub fn shape(rule: &DispatchRule, budget: &Budget) -> Result<LoweredDispatch> {
+    let any = Expr::Class(vec![(0, 255)]);
+    let rule = DispatchRule { handlers: vec![any; rule.triggers.len()], ..rule.clone() };
+    lower_dispatch(&rule, &[], &[], budget)
 }
 
 /// Whether the text may be empty.
@@ -61,11 +79,12 @@ pub fn lower_dispatch(
         bare: FxHashMap::default(),
         holes: FxHashMap::default(),
         bindings: vec![],
+        specs: vec![],
         work: vec![],
         counting: Counting::of(rule),
     };
     let fsm = b.build()?;
-    Ok(LoweredDispatch { fsm: minimize(fsm), bindings: b.bindings })
+    Ok(LoweredDispatch { fsm: minimize(fsm), bindings: b.bindings, holes: b.specs })
 }
 
 fn check(rule: &DispatchRule, rule_nullable: &[bool]) -> Result<()> {
@@ -325,6 +344,7 @@ struct Build<'a> {
     /// By trigger and the first bytes that its tags must not have.
     holes: FxHashMap<(u32, Vec<u8>), Option<u32>>,
     bindings: Vec<Expr>,
+    specs: Vec<HoleSpec>,
     /// Nodes whose states are still to be filled.
     work: Vec<u32>,
     counting: Counting,
@@ -498,6 +518,7 @@ impl Build<'_> {
                 };
                 let hole = bound.map(|e| {
                     self.bindings.push(e);
+                    self.specs.push(HoleSpec { trigger, taken: key.1.clone() });
                     self.bindings.len() as u32 - 1
                 });
                 self.holes.insert(key, hole);
