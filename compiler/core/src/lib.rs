@@ -13,6 +13,7 @@ pub mod machine;
 pub mod program;
 pub mod regex;
 pub mod schema;
+pub mod tails;
 pub mod tools;
 pub mod unit;
 pub mod vocab;

@@ -10,16 +10,38 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
-use crate::digest::Digests;
+use crate::digest::{digests, Digests};
 use crate::fsm::{Callee, Fsm};
-use crate::lower::grammar::LoweredGrammar;
+use crate::limits::{Budget, Limits};
+use crate::lower::grammar::{LoweredGrammar, LoweredRule};
 use crate::unit::{Digest, Link, Node, Unit};
 
 /// All shared nodes of a process, by digest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct UnitStore {
     slots: RwLock<Slots>,
     installed: AtomicU64,
+    tails: [u32; 2],
+}
+
+impl Default for UnitStore {
+    fn default() -> Self {
+        let mut slots = Slots::default();
+        let mut tails = [0; 2];
+        for (i, fsm) in crate::tails::tails().iter().enumerate() {
+            let rule = LoweredRule { name: "rest of a key".into(), fsm: fsm.clone(), holes: vec![] };
+            // One small unit: the default limits are never met.
+            let digest = digests(std::slice::from_ref(&rule), &Budget::new(Limits::default()))
+                .map_or([i as u8; 32], |d| d.unit[0]);
+            let unit = Arc::new(Unit::tail(&rule.name, digest, rule.fsm));
+            tails[i] = slots.nodes.len() as u32;
+            slots.by_digest.insert(digest, tails[i]);
+            slots.nodes.push(Some(Arc::new(Node { unit, links: Box::default(), digest, component: 0, height: 0 })));
+            // Never released: every object may need it.
+            slots.pins.push(1);
+        }
+        UnitStore { slots: RwLock::new(slots), installed: AtomicU64::new(0), tails }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +79,11 @@ impl UnitStore {
     pub fn nodes(&self) -> Vec<(u32, Arc<Node>)> {
         let slots = self.slots.read();
         slots.nodes.iter().enumerate().filter_map(|(i, n)| Some((i as u32, n.clone()?))).collect()
+    }
+
+    /// The node of a tail unit (see [`crate::tails`]).
+    pub fn tail(&self, tail: u8) -> u32 {
+        self.tails[tail as usize]
     }
 
     /// Nodes held now.

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::entry::{Entry, Family};
 use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, TokenEdge, DEAD, NONE, REJECT};
 use crate::ir::PropertyOrder;
+use crate::tails::{self, Alias};
 
 /// A hierarchical structural hash: see `digest`.
 pub type Digest = [u8; 32];
@@ -108,6 +109,8 @@ pub struct Unit {
     pub args: Box<[Box<[(u32, u32)]>]>,
     pub acts: Box<[Box<[Op]>]>,
     loops: OnceLock<FxHashMap<u32, Loop>>,
+    /// See [`tails`]; sorted by state.
+    aliases: Box<[(u32, Alias)]>,
     pub entries: RwLock<FxHashMap<EntryKey, Arc<Entry>>>,
     pub families: RwLock<FxHashMap<u32, Option<Arc<Family>>>>,
 }
@@ -117,6 +120,16 @@ pub type EntryKey = (u32, SmallVec<[u32; 4]>);
 
 impl Unit {
     pub fn new(name: &str, digest: Digest, fsm: Fsm) -> Unit {
+        let aliases = tails::find(&fsm).into();
+        Unit::with_aliases(name, digest, fsm, aliases)
+    }
+
+    /// A tail unit itself, in which nothing is an alias.
+    pub fn tail(name: &str, digest: Digest, fsm: Fsm) -> Unit {
+        Unit::with_aliases(name, digest, fsm, Box::default())
+    }
+
+    fn with_aliases(name: &str, digest: Digest, fsm: Fsm, aliases: Box<[(u32, Alias)]>) -> Unit {
         let n = fsm.states.len();
         let keys = fsm.keys.map(|k| {
             let mut words = vec![0u32; (k.keys as usize).div_ceil(32)];
@@ -166,6 +179,7 @@ impl Unit {
             args: fsm.args.into_iter().map(Into::into).collect(),
             acts: acts.into_iter().map(Into::into).collect(),
             loops: OnceLock::new(),
+            aliases,
             entries: RwLock::default(),
             families: RwLock::default(),
         }
@@ -197,9 +211,33 @@ impl Unit {
             args: Box::default(),
             acts: Box::new([Box::default()]),
             loops: OnceLock::new(),
+            aliases: Box::default(),
             entries: RwLock::default(),
             families: RwLock::default(),
         }
+    }
+
+    /// What arriving at a state is replaced by, if anything.
+    #[inline]
+    pub fn alias(&self, state: u32) -> Option<Alias> {
+        if self.aliases.is_empty() {
+            return None;
+        }
+        self.aliases.iter().find(|a| a.0 == state).map(|a| a.1)
+    }
+
+    /// The alias that a state's mask differs from in little: its fallback, or where its fallback leads (through a guard).
+    pub fn base_of(&self, state: u32) -> Option<u32> {
+        if self.aliases.is_empty() || self.alias(state).is_some() {
+            return None;
+        }
+        let fallback = self.fallback[state as usize];
+        let from = if fallback == NONE { state } else { fallback };
+        if self.alias(from).is_some() {
+            return Some(from);
+        }
+        let wide = self.own_edges(from).iter().filter(|e| e.hi - e.lo >= 16 && e.lo < 0x80);
+        wide.map(|e| e.target).find(|&q| self.alias(q).is_some())
     }
 
     pub fn states(&self) -> usize {
@@ -275,7 +313,7 @@ impl Unit {
         set
     }
 
-    /// The loop of a state, if it has one over at least 16 bytes.
+    /// The loop of a state, if it has one over at least three bytes (whitespace, say).
     pub fn loop_of(&self, state: u32) -> Option<&Loop> {
         self.loops.get_or_init(|| self.find_loops()).get(&state)
     }
@@ -288,7 +326,7 @@ impl Unit {
                 edges.iter().filter(|e| e.target == q).map(|e| (e.hi - e.lo) as u32 + 1).sum()
             };
             let wide = width(self.own_edges(q)) + if fallback != NONE { width(self.own_edges(fallback)) } else { 0 };
-            if wide < 16 {
+            if wide < 3 {
                 continue;
             }
             let mut bytes = [[0u64; 4]; 2];

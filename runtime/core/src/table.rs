@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
-use gramary_compiler::entry::{build, Entry, Exit, ExitTo, Family, TokenSet, VocabMasks};
+use gramary_compiler::entry::{build, diff, Entry, Exit, ExitTo, Family, TokenSet, VocabMasks};
 use gramary_compiler::machine::{Item, Machine, DEAD_SET, DONE, LEFT, TOP};
 use gramary_compiler::program::Program;
 use gramary_compiler::unit::{Digest, EntryKey, Unit};
@@ -56,7 +56,7 @@ impl Tokens {
             true => None,
             false => self.loaded.read().entries.get(&(unit.digest, key.clone())).cloned(),
         };
-        let entry = match loaded.filter(|e| e.fits(unit.states(), unit.layout.words())) {
+        let entry = match loaded.filter(|e| e.fits(&unit)) {
             Some(entry) => entry,
             None => {
                 self.builds.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +64,11 @@ impl Tokens {
                     Some(family) => {
                         family.entry(key.1.first().copied().unwrap_or(0), key.1.get(1).copied().unwrap_or(0))
                     }
-                    None => build::build(machine, &self.vocab, &self.masks, node, state, regs),
+                    None => {
+                        let base = unit.base_of(state);
+                        base.and_then(|b| diff::build(machine, &self.vocab, &self.masks, node, state, regs, b))
+                            .unwrap_or_else(|| build::build(machine, &self.vocab, &self.masks, node, state, regs))
+                    }
                 })
             }
         };
@@ -92,10 +96,20 @@ impl Tokens {
 /// How the mask of a class is put together.
 #[derive(Debug)]
 struct Recipe {
+    /// Begin with this recipe's mask, without the tokens that the (then only) entry removes.
+    base: Option<u32>,
     entries: SmallVec<[u32; 2]>,
     extras: Box<[u32]>,
     /// The finished mask, where composing it costs more than a copy.
     mask: Option<Box<[u32]>>,
+}
+
+/// What a recipe is known by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Parts {
+    base: Option<u32>,
+    entries: SmallVec<[u32; 2]>,
+    extras: Vec<u32>,
 }
 
 /// More single bits than this to set, and the finished mask is kept.
@@ -108,7 +122,7 @@ pub struct Table {
     pub machine: Machine,
     tokens: Arc<Tokens>,
     recipes: Vec<Recipe>,
-    by_parts: FxHashMap<(SmallVec<[u32; 2]>, Box<[u32]>), u32>,
+    by_parts: FxHashMap<Parts, u32>,
     recipe_of: Vec<u32>,
     entries: Vec<Arc<Entry>>,
     entry_of: FxHashMap<(u32, u32, u32), u32>,
@@ -169,8 +183,9 @@ impl Table {
     fn work_out(&mut self, class: u32) -> u32 {
         let mut work: SmallVec<[Item; 8]> = self.machine.kernel(class).iter().copied().collect();
         work.retain(|i| *i != DONE && *i != LEFT);
-        let mut entries: SmallVec<[u32; 2]> = SmallVec::new();
-        let mut extras: Vec<u32> = vec![];
+        let mut parts = Parts::default();
+        // Items whose mask is a difference are worked out each by itself.
+        let mut differences: SmallVec<[u32; 2]> = SmallVec::new();
         let mut at = 0;
         while at < work.len() {
             let item = work[at];
@@ -184,43 +199,83 @@ impl Table {
                 }
             }
             let id = self.entry(item);
-            if !entries.contains(&id) {
-                entries.push(id);
-            }
-            let entry = self.entries[id as usize].clone();
-            extras.extend_from_slice(&entry.special);
-            for exit in &entry.exits {
-                let from = match &exit.to {
-                    // Nothing follows the root.
-                    ExitTo::Return if item.ret == TOP => continue,
-                    ExitTo::Return => self.machine.leave(item),
-                    ExitTo::Hole { state, regs } => {
-                        let regs = self.machine.intern_regs(regs);
-                        self.machine.set_of(Item { state: *state, regs, ..item })
-                    }
-                };
-                self.walk(exit, entry.bounds, from, &mut extras);
+            match self.entries[id as usize].base {
+                None => self.add(item, id, &mut parts),
+                Some(base) => {
+                    let based = self.machine.arrive(Item { state: base, ..item });
+                    let mut difference = Parts { base: Some(self.find_recipe(based)), ..Parts::default() };
+                    self.add(item, id, &mut difference);
+                    differences.push(self.recipe_for(difference));
+                }
             }
         }
-        entries.sort_unstable();
-        extras.sort_unstable();
-        extras.dedup();
-        let extras: Box<[u32]> = extras.into();
-        let parts = (entries, extras);
+        match differences.as_slice() {
+            [] => self.recipe_for(parts),
+            &[only] if parts.entries.is_empty() => only,
+            _ => {
+                let rest = self.recipe_for(parts);
+                let mut mask = vec![0u32; self.tokens.masks.words].into_boxed_slice();
+                self.write(rest, &mut mask);
+                let mut one = mask.clone();
+                for d in differences {
+                    self.write(d, &mut one);
+                    mask.iter_mut().zip(one.iter()).for_each(|(m, o)| *m |= o);
+                }
+                self.bytes += 120 + mask.len() * 4;
+                let (entries, extras) = (SmallVec::new(), Box::default());
+                self.recipes.push(Recipe { base: None, entries, extras, mask: Some(mask) });
+                self.recipes.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Add an item's entry and what its remainders yield here.
+    fn add(&mut self, item: Item, id: u32, parts: &mut Parts) {
+        if !parts.entries.contains(&id) {
+            parts.entries.push(id);
+        }
+        let entry = self.entries[id as usize].clone();
+        parts.extras.extend_from_slice(&entry.special);
+        for exit in &entry.exits {
+            let from = match &exit.to {
+                // Nothing follows the root.
+                ExitTo::Return if item.ret == TOP => continue,
+                ExitTo::Return => self.machine.leave(item),
+                ExitTo::Hole { state, regs } => {
+                    let regs = self.machine.intern_regs(regs);
+                    self.machine.set_of(Item { state: *state, regs, ..item })
+                }
+            };
+            self.walk(exit, entry.bounds, from, &mut parts.extras);
+        }
+    }
+
+    /// The recipe of these parts: one that is known, or a new one.
+    fn recipe_for(&mut self, mut parts: Parts) -> u32 {
+        parts.entries.sort_unstable();
+        parts.extras.sort_unstable();
+        parts.extras.dedup();
         if let Some(&known) = self.by_parts.get(&parts) {
             return known;
         }
-        let (entries, extras) = parts.clone();
-        let loose = extras.len()
-            + entries
+        let loose = parts.extras.len()
+            + parts
+                .entries
                 .iter()
-                .map(|&e| match &self.entries[e as usize].accepted {
-                    TokenSet::Accepted(v) | TokenSet::Rejected(v) => v.len(),
-                    TokenSet::Dense(_) => 0,
+                .map(|&e| {
+                    let entry = &self.entries[e as usize];
+                    entry.removed.len()
+                        + match &entry.accepted {
+                            TokenSet::Accepted(v) | TokenSet::Rejected(v) => v.len(),
+                            TokenSet::Dense(_) => 0,
+                        }
                 })
-                .sum::<usize>();
-        let mut recipe = Recipe { entries, extras, mask: None };
-        self.bytes += 120 + 8 * recipe.extras.len();
+                .sum::<usize>()
+            // A base is composed, too, unless it is kept.
+            + parts.base.map_or(0, |b| self.recipes[b as usize].extras.len());
+        let mut recipe =
+            Recipe { base: parts.base, entries: parts.entries.clone(), extras: parts.extras.as_slice().into(), mask: None };
+        self.bytes += 160 + 8 * recipe.extras.len();
         if loose > KEEP_ABOVE {
             let mut mask = vec![0u32; self.tokens.masks.words].into_boxed_slice();
             self.compose(&recipe, &mut mask);
@@ -294,6 +349,14 @@ impl Table {
 
     fn compose(&self, recipe: &Recipe, out: &mut [u32]) {
         let mut begun = false;
+        if let Some(base) = recipe.base {
+            self.write(base, out);
+            for &e in &recipe.entries {
+                let removed = &self.entries[e as usize].removed;
+                removed.iter().for_each(|&t| out[t as usize / 32] &= !(1 << (t % 32)));
+            }
+            begun = true;
+        }
         for &e in &recipe.entries {
             let entry = &self.entries[e as usize];
             match &entry.accepted {

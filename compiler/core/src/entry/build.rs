@@ -18,10 +18,10 @@ use crate::vocab::{Trie, Vocabulary};
 
 /// Sorted, disjoint ranges of the trie's token order.
 #[derive(Default)]
-struct Ranges(Vec<(u32, u32)>);
+pub(super) struct Ranges(pub Vec<(u32, u32)>);
 
 impl Ranges {
-    fn add(&mut self, a: u32, b: u32) {
+    pub fn add(&mut self, a: u32, b: u32) {
         match self.0.last_mut() {
             Some(last) if a <= last.1 => last.1 = last.1.max(b),
             _ if a < b => self.0.push((a, b)),
@@ -72,15 +72,10 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
             i = end;
             continue;
         }
-        if let Some(l) = m.loop_of(set) {
-            let below = trie.bytes_below(i);
-            let ascii = (below[0] & !l.bytes[0]) | (below[1] & !l.bytes[1]) == 0;
-            let high = (below[2] & !l.bytes[2]) | (below[3] & !l.bytes[3]) == 0;
-            if ascii && (high || (l.utf8 && trie.utf8[at] == 1)) && trie.height[at] as u32 <= l.rounds {
-                accepted.add(trie.lo[at], trie.lo[end as usize]);
-                i = end;
-                continue;
-            }
+        if covers(m, set, &trie, i) {
+            accepted.add(trie.lo[at], trie.lo[end as usize]);
+            i = end;
+            continue;
         }
         if m.has_left(set) {
             leaves.push(i);
@@ -109,12 +104,25 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
         }
     }
     Entry {
+        base: None,
+        removed: Box::default(),
         accepted: TokenSet::from_ranges(&accepted.0, &trie, masks),
         special: special.into(),
         exits: exits.into(),
         bounds: None,
         cost: began.elapsed().as_nanos() as u64,
     }
+}
+
+/// Whether `set`, reached at `node`, survives everything below it (R6).
+#[inline]
+pub(super) fn covers(m: &mut Machine, set: u32, trie: &Trie<'_>, node: u32) -> bool {
+    let Some(l) = m.loop_of(set) else { return false };
+    let below = trie.bytes_below(node);
+    let ascii = (below[0] & !l.bytes[0]) | (below[1] & !l.bytes[1]) == 0;
+    let high = (below[2] & !l.bytes[2]) | (below[3] & !l.bytes[3]) == 0;
+    let at = node as usize;
+    ascii && (high || (l.utf8 && trie.utf8[at] == 1)) && trie.height[at] as u32 <= l.rounds
 }
 
 /// Add trie node `at` to every hole before which the entry's own items stand in `set`.
@@ -149,7 +157,7 @@ fn note_holes(
 }
 
 /// The tokens strictly below `nodes` that are not accepted anyway, by what remains of them.
-fn remainder(trie: &Trie<'_>, vocab: &Vocabulary, nodes: &[u32], accepted: &Ranges) -> Option<Remainder> {
+pub(super) fn remainder(trie: &Trie<'_>, vocab: &Vocabulary, nodes: &[u32], accepted: &Ranges) -> Option<Remainder> {
     let mut tokens: Vec<(&[u8], u32, u8)> = vec![];
     for &node in nodes {
         let at = node as usize;

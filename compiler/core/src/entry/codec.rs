@@ -6,6 +6,8 @@
 use smallvec::SmallVec;
 
 use super::family::{Family, Inside};
+use crate::unit::Unit;
+
 use super::{Entry, Exit, ExitTo, Remainder, TokenSet};
 
 /// Why bytes are no entry.
@@ -161,6 +163,8 @@ impl Remainder {
 
 impl Entry {
     pub fn write(&self, w: &mut Writer) {
+        w.u32(self.base.unwrap_or(u32::MAX));
+        w.words(&self.removed);
         self.accepted.write(w);
         w.words(&self.special);
         match self.bounds {
@@ -188,6 +192,8 @@ impl Entry {
 
     /// An entry read this way must be checked against its unit: see [`Entry::fits`].
     pub fn read(r: &mut Reader<'_>) -> Read<Entry> {
+        let base = Some(r.u32()?).filter(|&b| b != u32::MAX);
+        let removed = r.tokens()?.into();
         let accepted = TokenSet::read(r)?;
         let special = r.tokens()?.into();
         let bounds = match r.u32()? {
@@ -205,12 +211,14 @@ impl Entry {
             };
             exits.push(Exit { to, rest: Remainder::read(r)?.into() });
         }
-        Ok(Entry { accepted, special, exits: exits.into(), bounds, cost })
+        Ok(Entry { base, removed, accepted, special, exits: exits.into(), bounds, cost })
     }
 
-    /// Whether every exit into a hole names a state and registers that the unit has.
-    pub fn fits(&self, states: usize, words: usize) -> bool {
-        self.exits.iter().all(|e| match &e.to {
+    /// Whether the states and registers that the entry names are the unit's.
+    pub fn fits(&self, unit: &Unit) -> bool {
+        let (states, words) = (unit.states(), unit.layout.words());
+        self.base.is_none_or(|b| unit.alias(b).is_some())
+            && self.exits.iter().all(|e| match &e.to {
             ExitTo::Return => true,
             ExitTo::Hole { state, regs } => (*state as usize) < states && (regs.is_empty() || regs.len() == words),
         })

@@ -196,6 +196,8 @@ impl Family {
         };
         let exits: Vec<Exit> = self.rest.iter().map(|r| Exit { to: ExitTo::Return, rest: r.clone() }).collect();
         Entry {
+            base: None,
+            removed: Box::default(),
             accepted,
             special: Box::default(),
             exits: exits.into(),

@@ -11,6 +11,11 @@
 //! A unit with holes may also be left *into* a hole: the walk stops before it, and the remainder is walked from the item
 //! itself once the hole is bound.
 //!
+//! # Differences
+//!
+//! A state in the middle of a declared name allows what "the rest of any key" allows, but for the few tokens that go on
+//! along the names. Its entry is a *base* (the alias state, see `tails`) and differences: tokens removed, tokens accepted.
+//!
 //! # Register classes
 //!
 //! Counters are clamped (see `machine::registers::clamp`). Where one counter governs a state of a unit without references
@@ -18,6 +23,7 @@
 
 pub mod build;
 pub mod codec;
+pub mod diff;
 pub mod family;
 
 use std::sync::Arc;
@@ -42,6 +48,9 @@ pub enum TokenSet {
 /// What an entry knows of a unit's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
+    /// The state of the unit whose mask this entry is a difference from: its tokens, without `removed`, count too.
+    pub base: Option<u32>,
+    pub removed: Box<[u32]>,
     pub accepted: TokenSet,
     /// Special tokens on edges of the state or of what it predicts.
     pub special: Box<[u32]>,
@@ -182,6 +191,7 @@ impl Entry {
     /// Bytes held. Remainders shared within a family are counted once for each entry that uses them.
     pub fn size(&self) -> usize {
         self.accepted.size()
+            + self.removed.len() * 4
             + self.special.len() * 4
             + self.exits.iter().map(|e| e.rest.size()).sum::<usize>()
             + std::mem::size_of::<Entry>()

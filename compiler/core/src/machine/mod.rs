@@ -32,6 +32,7 @@ use smallvec::SmallVec;
 use crate::fsm::{Callee, PLAIN};
 use crate::fsm::{NONE, REJECT};
 use crate::program::Program;
+use crate::tails::Alias;
 use crate::unit::{has_byte, insert_range, ByteSet, Link, Node, Unit};
 use intern::{Atom, Interner};
 
@@ -199,6 +200,15 @@ impl Machine {
     pub fn set_of(&mut self, item: Item) -> u32 {
         self.fresh.clear();
         self.fresh.push(item);
+        self.intern_fresh()
+    }
+
+    /// The set of an item that has just arrived in its state: completions and aliases applied.
+    pub fn arrive(&mut self, item: Item) -> u32 {
+        let unit = self.nodes[item.node as usize].unit.clone();
+        self.fresh.clear();
+        self.visited.clear();
+        self.push(&unit, item);
         self.intern_fresh()
     }
 
@@ -469,6 +479,9 @@ impl Machine {
 
     /// Add an item to the set under construction, and what its completion brings.
     fn push(&mut self, unit: &Unit, item: Item) {
+        if let Some(alias) = unit.alias(item.state) {
+            return self.push_alias(unit, item, alias);
+        }
         if unit.scans(item.state) || unit.has_refs(item.state) {
             self.fresh.push(item);
         }
@@ -476,6 +489,17 @@ impl Machine {
         if accept != REJECT && self.act(unit, accept, item.regs).is_some() {
             self.complete(item.node, item.ret);
         }
+    }
+
+    /// An alias is a call of the tail unit: its item returns to what follows the closing quote.
+    fn push_alias(&mut self, unit: &Unit, item: Item, alias: Alias) {
+        let Some(regs) = self.act(unit, alias.act, item.regs) else { return };
+        let node = self.bind(Link::Store(self.program.store.tail(alias.tail)));
+        let (fresh, visited) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.visited));
+        self.push(unit, Item { state: alias.target, regs, ..item });
+        let ret = self.intern_fresh();
+        (self.fresh, self.visited) = (fresh, visited);
+        self.fresh.push(Item { node, state: 0, regs: 0, ret });
     }
 
     fn complete(&mut self, node: u32, ret: u32) {

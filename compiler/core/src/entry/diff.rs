@@ -1,0 +1,125 @@
+//! Difference entries: what sets a state's mask apart from its base's.
+//!
+//! The walk steps two sets along the vocabulary trie, the state's and the base's. Where both are the same set they have
+//! one future, and the whole subtree is alike; so the walk only follows the names that the state could still become.
+
+use std::time::Instant;
+
+use super::build::{covers, remainder, Ranges};
+use super::{Entry, Exit, ExitTo, TokenSet, VocabMasks};
+use crate::fsm::NONE;
+use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
+use crate::unit::{has_byte, insert_range, ByteSet};
+use crate::vocab::Vocabulary;
+
+/// The sets along the current path.
+#[derive(Clone, Copy)]
+struct Pair {
+    own: u32,
+    base: u32,
+    /// Bytes on which the two can differ.
+    differ: ByteSet,
+}
+
+const ALL: ByteSet = [u64::MAX; 4];
+
+/// More tokens than this to take away, and the state is not much like its base after all.
+const MAX_REMOVED: usize = 4096;
+
+/// Build the entry of `(node's unit, state, regs)` as a difference from alias state `base`; `None` if it is not one that
+/// is worth while.
+pub fn build(
+    m: &mut Machine,
+    vocab: &Vocabulary,
+    masks: &VocabMasks,
+    node: u32,
+    state: u32,
+    regs: u32,
+    base: u32,
+) -> Option<Entry> {
+    let began = Instant::now();
+    let trie = vocab.trie();
+    let item = Item { node, state, regs, ret: OUTSIDE };
+    let own = m.set_of(item);
+    let based = m.arrive(Item { state: base, ..item });
+    let mut removed: Vec<u32> = vec![];
+    let mut accepted = Ranges::default();
+    let mut leaves: Vec<u32> = vec![];
+    let differ = differing(m, own, based, base);
+    let mut path = vec![Pair { own, base: based, differ }; 32];
+    let n = trie.len() as u32;
+    let mut i = 1u32;
+    while i < n {
+        let at = i as usize;
+        let (byte, depth, end) = (trie.byte[at], trie.depth[at] as usize, trie.end[at]);
+        let from = path[depth - 1];
+        if !has_byte(&from.differ, byte) {
+            i = end;
+            continue;
+        }
+        let own = m.step(from.own, byte);
+        let based = m.step(from.base, byte);
+        if own == based {
+            i = end;
+            continue;
+        }
+        if own == DEAD_SET {
+            removed.extend_from_slice(&trie.order[trie.lo[at] as usize..trie.lo[end as usize] as usize]);
+            if removed.len() > MAX_REMOVED {
+                return None;
+            }
+            i = end;
+            continue;
+        }
+        accepted.add(trie.lo[at], trie.lo[at + 1]);
+        if end == i + 1 {
+            i = end;
+            continue;
+        }
+        if covers(m, own, &trie, i) {
+            accepted.add(trie.lo[at], trie.lo[end as usize]);
+            i = end;
+            continue;
+        }
+        if m.has_left(own) {
+            leaves.push(i);
+        }
+        if path.len() <= depth {
+            path.resize(depth * 2, from);
+        }
+        path[depth] = Pair { own, base: based, differ: differing(m, own, based, base) };
+        i += 1;
+    }
+    let exits: Vec<Exit> = remainder(&trie, vocab, &leaves, &accepted)
+        .map(|rest| Exit { to: ExitTo::Return, rest: rest.into() })
+        .into_iter()
+        .collect();
+    Some(Entry {
+        base: Some(base),
+        removed: removed.into(),
+        accepted: TokenSet::from_ranges(&accepted.0, &trie, masks),
+        special: Box::default(),
+        exits: exits.into(),
+        bounds: None,
+        cost: began.elapsed().as_nanos() as u64,
+    })
+}
+
+/// Bytes on which the next sets can differ: a state that falls back to the very alias the base stands in differs on its
+/// own edges only.
+fn differing(m: &mut Machine, own: u32, based: u32, base: u32) -> ByteSet {
+    let &[item] = m.kernel(own) else { return ALL };
+    if item.node == u32::MAX {
+        return ALL;
+    }
+    let unit = m.unit(item.node).clone();
+    if unit.fallback[item.state as usize] == NONE
+        || unit.fallback[item.state as usize] != base
+        || m.arrive(Item { state: base, ..item }) != based
+    {
+        return ALL;
+    }
+    let mut bytes = [0; 4];
+    unit.own_edges(item.state).iter().for_each(|e| insert_range(&mut bytes, e.lo, e.hi));
+    bytes
+}
