@@ -56,7 +56,6 @@ impl Backward {
 const ITSELF: u32 = NONE - 1;
 
 /// Classes by signature. The words of the signatures are kept elsewhere.
-#[derive(Default)]
 struct Signatures {
     /// The newest entry of each hash.
     heads: FxHashMap<u64, u32>,
@@ -71,9 +70,14 @@ struct Signature {
 }
 
 impl Signatures {
-    /// The class of the signature `words[from..]`.
-    fn get(&self, words: &[u32], from: usize) -> Option<u32> {
-        let mut at = *self.heads.get(&hash(&words[from..]))?;
+    fn with_capacity(n: usize) -> Self {
+        let heads = FxHashMap::with_capacity_and_hasher(n, rustc_hash::FxBuildHasher);
+        Signatures { heads, entries: Vec::with_capacity(n) }
+    }
+
+    /// The class of the signature `words[from..]`, whose hash is `hash`.
+    fn get(&self, words: &[u32], from: usize, hash: u64) -> Option<u32> {
+        let mut at = *self.heads.get(&hash)?;
         while let Some(e) = self.entries.get(at as usize) {
             if words[e.words.start as usize..e.words.end as usize] == words[from..] {
                 return Some(e.class);
@@ -83,10 +87,10 @@ impl Signatures {
         None
     }
 
-    fn insert(&mut self, words: &[u32], from: usize, class: u32) {
+    fn insert(&mut self, from: usize, to: usize, hash: u64, class: u32) {
         let id = self.entries.len() as u32;
-        let next = self.heads.insert(hash(&words[from..]), id).unwrap_or(NONE);
-        self.entries.push(Signature { words: from as u32..words.len() as u32, class, next });
+        let next = self.heads.insert(hash, id).unwrap_or(NONE);
+        self.entries.push(Signature { words: from as u32..to as u32, class, next });
     }
 }
 
@@ -136,7 +140,8 @@ impl<'f> Classes<'f> {
         };
         let edges = &mut self.edges;
         edges.clear();
-        merge(edges, state.edges.iter().map(|e| Edge { target: class(e.target), ..*e }));
+        edges.extend(state.edges.iter().map(|e| Edge { target: class(e.target), ..*e }));
+        merge(edges);
         let words = &mut self.words;
         words.push(u32::from(state.accept));
         words.push(class(state.fallback));
@@ -167,38 +172,43 @@ impl<'f> Classes<'f> {
     /// counted as cycles. Returns whether those are all.
     pub(super) fn bottom_up(&mut self, loops: bool) -> bool {
         let n = self.fsm.states.len() as u32;
-        let own_edges =
-            |s: u32| if loops { self.back.of_state(s).iter().filter(|&&p| p == s).count() as u32 } else { 0 };
-        let mut waiting: Vec<u32> =
-            (0..n).map(|s| successors(&self.fsm.states[s as usize]).count() as u32 - own_edges(s)).collect();
+        let counted = |s: u32, t: u32| !loops || s != t;
+        let mut waiting: Vec<u32> = (0..n)
+            .map(|s| successors(&self.fsm.states[s as usize]).filter(|&t| counted(s, t)).count() as u32)
+            .collect();
         let mut ready: Vec<u32> = (0..n).filter(|&s| waiting[s as usize] == 0).collect();
         let mut left = n;
-        let mut table = Signatures::default();
+        let mut table = Signatures::with_capacity(n as usize);
+        self.words.reserve(6 * n as usize);
         // Which classes have a loop.
         let mut looping: Vec<bool> = vec![];
         while let Some(s) = ready.pop() {
             left -= 1;
             let looped = loops && successors(&self.fsm.states[s as usize]).any(|t| t == s);
-            let class = match self.look_up(&table, s, ITSELF) {
-                Some(class) => class,
-                None => match if looped { self.joins_successor(&table, &looping, s) } else { None } {
-                    Some(class) => class,
-                    None => {
-                        let class = looping.len() as u32;
-                        looping.push(looped);
-                        self.enter(&mut table, s, ITSELF, class);
-                        if looped {
-                            // So that a state without a loop that does the same is found.
-                            self.enter(&mut table, s, class, class);
-                        }
-                        class
-                    }
-                },
-            };
+            let from = self.words.len();
+            self.sign(s, ITSELF);
+            let hashed = hash(&self.words[from..]);
+            let mut found = table.get(&self.words, from, hashed);
+            if found.is_none() && looped {
+                found = self.joins_successor(&table, &looping, s);
+            }
+            let class = found.unwrap_or(looping.len() as u32);
+            if found.is_some() {
+                self.words.truncate(from);
+            } else {
+                looping.push(looped);
+                table.insert(from, self.words.len(), hashed, class);
+                if looped {
+                    // Once more with its class for itself, so that a state without a loop that does the same is found.
+                    let from = self.words.len();
+                    self.sign(s, class);
+                    table.insert(from, self.words.len(), hash(&self.words[from..]), class);
+                }
+            }
             self.class[s as usize] = class;
             for i in self.back.offsets[s as usize]..self.back.offsets[s as usize + 1] {
                 let p = self.back.sources[i as usize];
-                if p == s {
+                if !counted(p, s) {
                     continue;
                 }
                 waiting[p as usize] -= 1;
@@ -211,21 +221,6 @@ impl<'f> Classes<'f> {
         left == 0
     }
 
-    /// The class of an equal signature.
-    fn look_up(&mut self, table: &Signatures, s: u32, own: u32) -> Option<u32> {
-        let from = self.words.len();
-        self.sign(s, own);
-        let found = table.get(&self.words, from);
-        self.words.truncate(from);
-        found
-    }
-
-    fn enter(&mut self, table: &mut Signatures, s: u32, own: u32, class: u32) {
-        let from = self.words.len();
-        self.sign(s, own);
-        table.insert(&self.words, from, class);
-    }
-
     /// Whether `s`, which has a loop, equals a looping state that it leads to: it does if taking it for that one gives
     /// that one's signature.
     fn joins_successor(&mut self, table: &Signatures, looping: &[bool], s: u32) -> Option<u32> {
@@ -236,8 +231,12 @@ impl<'f> Classes<'f> {
             if t == s || class == tried || !looping[class as usize] {
                 continue;
             }
-            if self.look_up(table, s, class) == Some(class) {
-                return Some(class);
+            let from = self.words.len();
+            self.sign(s, class);
+            let found = table.get(&self.words, from, hash(&self.words[from..]));
+            self.words.truncate(from);
+            if found == Some(class) {
+                return found;
             }
             tried = class;
         }
@@ -369,23 +368,22 @@ impl<'f> Classes<'f> {
     }
 }
 
-/// Appends edges, which are sorted, to an empty list, joining neighbours with one act and target.
-pub(super) fn merge(out: &mut Vec<Edge>, edges: impl Iterator<Item = Edge>) {
-    let mut overlap = false;
-    for e in edges {
-        match out.last_mut() {
-            Some(last) if last.act == e.act && last.target == e.target && u16::from(last.hi) + 1 == u16::from(e.lo) => {
-                last.hi = e.hi;
-            }
-            Some(last) => {
-                overlap |= last.hi >= e.lo;
-                out.push(e);
-            }
-            None => out.push(e),
+/// Joins neighbours with one act and target in a sorted list.
+pub(super) fn merge(edges: &mut Vec<Edge>) {
+    let (mut kept, mut overlap) = (0, false);
+    for i in 1..edges.len() {
+        let (last, e) = (edges[kept], edges[i]);
+        if last.act == e.act && last.target == e.target && u16::from(last.hi) + 1 == u16::from(e.lo) {
+            edges[kept].hi = e.hi;
+        } else {
+            overlap |= last.hi >= e.lo;
+            kept += 1;
+            edges[kept] = e;
         }
     }
+    edges.truncate(kept + 1);
     if overlap {
-        merge_overlapping(out);
+        merge_overlapping(edges);
     }
 }
 

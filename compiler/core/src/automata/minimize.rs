@@ -184,7 +184,7 @@ fn sort_table<T: Ord + Clone>(table: &mut Vec<T>, used: &[bool]) -> Vec<u32> {
 }
 
 /// One state for each class that is reachable from the start, breadth-first.
-fn renumber(fsm: Fsm, class: &[u32]) -> Fsm {
+fn renumber(mut fsm: Fsm, class: &[u32]) -> Fsm {
     let classes = class.iter().max().map_or(0, |&c| c as usize + 1);
     let mut number = vec![NONE; classes];
     // A state of each class.
@@ -194,10 +194,9 @@ fn renumber(fsm: Fsm, class: &[u32]) -> Fsm {
     }
     let mut order: Vec<u32> = vec![0];
     number[class[0] as usize] = 0;
-    let mut states: Vec<State> = vec![];
+    let mut states: Vec<State> = Vec::with_capacity(classes);
     while let Some(&s) = order.get(states.len()) {
-        let old = &fsm.states[s as usize];
-        let mut edges: Vec<Edge> = Vec::with_capacity(old.edges.len());
+        let mut state = std::mem::take(&mut fsm.states[s as usize]);
         let class_of = |t: u32| if t == NONE { NONE } else { class[t as usize] };
         let mut visit = |c: u32| {
             if c == NONE {
@@ -211,25 +210,22 @@ fn renumber(fsm: Fsm, class: &[u32]) -> Fsm {
             *n
         };
         // First merged, with classes for targets, then numbered: the order must not depend on how ranges were split.
-        merge(&mut edges, old.edges.iter().map(|e| Edge { target: class_of(e.target), ..*e }));
-        for e in &mut edges {
-            e.target = visit(e.target);
+        state.edges.iter_mut().for_each(|e| e.target = class_of(e.target));
+        merge(&mut state.edges);
+        state.edges.iter_mut().for_each(|e| e.target = visit(e.target));
+        if state.edges.windows(2).any(|w| w[0] > w[1]) {
+            state.edges.sort_unstable();
         }
-        if edges.windows(2).any(|w| w[0] > w[1]) {
-            edges.sort_unstable();
-        }
-        let mut refs = old.refs.clone();
-        refs.sort_unstable();
-        refs.iter_mut().for_each(|e| e.target = visit(class_of(e.target)));
-        refs.sort_unstable();
-        refs.dedup();
-        let mut tokens = old.tokens.clone();
-        tokens.sort_unstable();
-        tokens.iter_mut().for_each(|e| e.target = visit(class_of(e.target)));
-        tokens.sort_unstable();
-        tokens.dedup();
-        let fallback = visit(class_of(old.fallback));
-        states.push(State { edges, refs, tokens, fallback, accept: old.accept });
+        state.refs.sort_unstable();
+        state.refs.iter_mut().for_each(|e| e.target = visit(class_of(e.target)));
+        state.refs.sort_unstable();
+        state.refs.dedup();
+        state.tokens.sort_unstable();
+        state.tokens.iter_mut().for_each(|e| e.target = visit(class_of(e.target)));
+        state.tokens.sort_unstable();
+        state.tokens.dedup();
+        state.fallback = visit(class_of(state.fallback));
+        states.push(state);
     }
     Fsm { states, ..fsm }
 }
