@@ -121,7 +121,7 @@ keywords! {
     MinLength = "minLength", D4..=D2020, String;
     MaxLength = "maxLength", D4..=D2020, String;
     Pattern = "pattern", D4..=D2020, String;
-    Format = "format", D4..=D2020, String;
+    Format = "format", D4..=D2020, Any;
     ContentEncoding = "contentEncoding", D7..=D7, String;
     ContentMediaType = "contentMediaType", D7..=D7, String;
     Minimum = "minimum", D4..=D2020, Number;

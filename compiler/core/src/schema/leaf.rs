@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use super::decimal::Decimal;
 use super::documents::LocId;
 use super::flat::{Flat, Numbers, Strings, Types};
 use super::keyword::Kw;
@@ -78,15 +79,32 @@ impl<'a> Compiler<'a> {
 
     /// Whether a pattern matches a text.
     pub(super) fn pattern_matches(&mut self, loc: LocId, kw: Kw, pattern: &'a str, text: &str) -> Result<bool> {
+        let d = self.pattern_dfa(pattern).map_err(|e| self.placed(e, loc, kw))?;
+        Ok(d.accepts(text.as_bytes()))
+    }
+
+    /// The strings that a pattern matches, as an automaton over UTF-8.
+    fn pattern_dfa(&mut self, pattern: &'a str) -> Result<Rc<Dfa>> {
         if let Some(d) = self.leaves.patterns.get(pattern) {
-            return Ok(d.accepts(text.as_bytes()));
+            return Ok(d.clone());
         }
-        let made = regex(pattern, Alphabet::Utf8, Anchoring::Search, self.budget)
-            .and_then(|e| lower::dfa(&e, self.budget))
-            .map_err(|e| self.placed(e, loc, kw))?;
-        let answer = made.accepts(text.as_bytes());
-        self.leaves.patterns.insert(pattern, Rc::new(made));
-        Ok(answer)
+        let e = regex(pattern, Alphabet::Utf8, Anchoring::Search, self.budget)?;
+        let made = Rc::new(lower::dfa(&e, self.budget)?);
+        self.leaves.patterns.insert(pattern, made.clone());
+        Ok(made)
+    }
+
+    fn format_dfa(&mut self, name: &'a str) -> Result<Rc<Dfa>> {
+        if let Some(d) = self.leaves.formats.get(name) {
+            return Ok(d.clone());
+        }
+        let e = match self.format_expr(name, Alphabet::Utf8)? {
+            Some(e) => e,
+            None => any_string(Alphabet::Utf8, 0, None),
+        };
+        let made = Rc::new(lower::dfa(&e, self.budget)?);
+        self.leaves.formats.insert(name, made.clone());
+        Ok(made)
     }
 
     /// The texts (in an alphabet, without quotes) of a string constraint, everything but plain lengths in play.
@@ -188,15 +206,42 @@ impl<'a> Compiler<'a> {
         if let Some(e) = self.leaves.empty.get(&key) {
             return Ok(*e);
         }
-        let text = self.text_expr(&Strings { at: s.at, ..key.clone() }, Alphabet::Utf8)?;
-        let small = Limits { fsm_states: LOOK_STATES, ..self.budget.limits.clone() };
         self.budget.check()?;
-        let empty = match lower::dfa(&text, &Budget::new(small)) {
-            Ok(d) => d.is_empty(),
+        let empty = match self.try_empty(&key) {
+            Ok(e) => e,
+            Err(CompileError::Cancelled) => return Err(CompileError::Cancelled),
             Err(_) => false,
         };
         self.leaves.empty.insert(key, empty);
         Ok(empty)
+    }
+
+    /// Intersect the automata of a constraint, within a budget of its own.
+    fn try_empty(&mut self, s: &Strings<'a>) -> Result<bool> {
+        let mut positive: Vec<Rc<Dfa>> = vec![];
+        let mut negative = vec![];
+        for (p, yes) in &s.patterns {
+            let d = self.pattern_dfa(p)?;
+            if *yes { &mut positive } else { &mut negative }.push(d);
+        }
+        for (f, yes) in &s.formats {
+            let d = self.format_dfa(f)?;
+            if *yes { &mut positive } else { &mut negative }.push(d);
+        }
+        let budget = Budget::new(Limits { fsm_states: LOOK_STATES, ..self.budget.limits.clone() });
+        if s.min > 0 || s.max.is_some() || positive.is_empty() {
+            let lengths = any_string(Alphabet::Utf8, clamp(s.min), at_most(s.max));
+            positive.push(Rc::new(lower::dfa(&lengths, &budget)?));
+        }
+        let Some(first) = positive.pop() else { return Ok(false) };
+        let mut all = (*first).clone();
+        for d in positive {
+            all = all.intersect(&d, &budget)?;
+        }
+        for d in negative {
+            all = all.difference(&d, &budget)?;
+        }
+        Ok(all.is_empty())
     }
 
     pub(super) fn string_constant(&mut self, s: &str) -> Expr {
@@ -217,18 +262,8 @@ impl<'a> Compiler<'a> {
 
     /// Whether a text has a format.
     pub(super) fn format_matches(&mut self, loc: LocId, name: &'a str, text: &str) -> Result<bool> {
-        if let Some(d) = self.leaves.formats.get(name) {
-            return Ok(d.accepts(text.as_bytes()));
-        }
-        let made = match self.format_expr(name, Alphabet::Utf8) {
-            Ok(None) => return Ok(true),
-            Ok(Some(e)) => lower::dfa(&e, self.budget),
-            Err(e) => Err(e),
-        };
-        let made = made.map_err(|e| self.placed(e, loc, Kw::Format))?;
-        let answer = made.accepts(text.as_bytes());
-        self.leaves.formats.insert(name, Rc::new(made));
-        Ok(answer)
+        let d = self.format_dfa(name).map_err(|e| self.placed(e, loc, Kw::Format))?;
+        Ok(d.accepts(text.as_bytes()))
     }
 
     /// Numbers within bounds; `None` if there are none.
@@ -246,10 +281,17 @@ impl<'a> Compiler<'a> {
         let bound = |b: &super::flat::Bound| {
             b.value.as_ref().map(|v| numbers::Bound { text: v.to_string(), exclusive: b.exclusive })
         };
+        // Every integer is a multiple of what divides 1.
+        let one = Decimal::parse("1");
+        let implied = |m: &str| {
+            let step = Decimal::parse(m);
+            kind == numbers::Kind::Integer
+                && one.as_ref().zip(step).and_then(|(one, step)| one.is_multiple_of(&step)) == Some(true)
+        };
         let spec = numbers::NumberSpec {
             min: bound(&n.min),
             max: bound(&n.max),
-            multiple_of: n.multiples.iter().map(|m| m.to_string()).collect(),
+            multiple_of: n.multiples.iter().filter(|m| !implied(m)).map(|m| m.to_string()).collect(),
             except: n.except.iter().map(|d| d.to_string()).collect(),
             plain: n.plain,
         };

@@ -257,7 +257,13 @@ impl<'a> Compiler<'a> {
             }
             Kw::Format => {
                 let name = self.text(loc, kw, v)?;
-                if self.known_format(name) {
+                if super::numbers::format_bounds(name).is_some() {
+                    flat.restrict(Types::NUMBER);
+                    if !flat.types.is_empty() {
+                        self.cannot_negate(loc, kw)?;
+                    }
+                } else if self.known_format(name) {
+                    flat.restrict(Types::STRING);
                     flat.string.formats.push((name, false));
                     flat.string.at = loc;
                     flat.edits += 1;
