@@ -295,7 +295,13 @@ impl<'a> Compiler<'a> {
             except: n.except.iter().map(|d| d.to_string()).collect(),
             plain: n.plain,
         };
-        let made = numbers::of_kind(kind, &spec, self.budget);
+        let made = numbers::of_kind(kind, &spec, self.budget).and_then(|e| {
+            if n.not_multiples.is_empty() {
+                Ok(e)
+            } else {
+                self.without_multiples(e, &n.not_multiples)
+            }
+        });
         let (loc, kw) = self.number_keyword(f);
         let result = match self.or_skip(made, loc, kw)? {
             Some(Expr::Never) => None,
@@ -311,6 +317,20 @@ impl<'a> Compiler<'a> {
         };
         self.leaves.numbers.insert(key, result.clone());
         Ok(result)
+    }
+
+    /// Numbers that are no multiples of any step. Multiples have no spelling with an exponent, so neither have these.
+    fn without_multiples(&self, all: Expr, steps: &[&'a str]) -> Result<Expr> {
+        let mut multiples = vec![];
+        for step in steps {
+            let spec = numbers::NumberSpec { multiple_of: vec![(*step).to_owned()], ..Default::default() };
+            multiples.push(numbers::number(&spec, self.budget)?);
+        }
+        if all == Expr::Never {
+            return Ok(all);
+        }
+        let plain = Expr::Class(vec![(b'-', b'.'), (b'0', b'9')]).star();
+        Ok(Expr::Sub(Box::new(Expr::And(vec![all, plain])), Box::new(Expr::Alt(multiples))))
     }
 
     /// The keyword to name when a constraint on numbers cannot be had.

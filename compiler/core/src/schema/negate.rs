@@ -278,8 +278,9 @@ impl<'a> Compiler<'a> {
             Kw::MultipleOf => {
                 if self.number(loc, kw, v)?.to_u64() == Some(1) {
                     flat.restrict(Types::FRACTION);
-                } else {
-                    self.cannot_negate(loc, kw)?;
+                } else if let Value::Number(n) = v {
+                    flat.number.not_multiples.push(n.as_str());
+                    flat.edits += 1;
                 }
             }
             Kw::UnevaluatedItems | Kw::UnevaluatedProperties | Kw::ContentEncoding | Kw::ContentMediaType => {
