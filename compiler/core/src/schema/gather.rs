@@ -105,6 +105,10 @@ impl<'a> Compiler<'a> {
         if range.is_empty() {
             return Ok(());
         }
+        if flat.denied.contains(&loc) {
+            flat.kill();
+            return Ok(());
+        }
         if flat.nodes.iter().any(|n| n.loc == loc) {
             let (mut at, mut optional) = (parent, option);
             while at != NO_NODE {
@@ -252,6 +256,7 @@ impl<'a> Compiler<'a> {
             Kw::Required => {
                 if v.is_boolean() {
                     // Draft 3 wrote it into the property; no draft since reads it there.
+                    self.note(loc, kw, "a boolean here means nothing since draft 4".into());
                     return Ok(());
                 }
                 for name in self.list(loc, kw, v)? {

@@ -55,7 +55,7 @@ macro_rules! keywords {
             /// The keyword that a key is in a draft; `None` for annotations and unknown keys.
             pub(super) fn of(key: &str, draft: Draft) -> Option<Kw> {
                 match key {
-                    $($text => (draft >= Draft::$from && draft <= Draft::$to).then_some(Kw::$name),)*
+                    $($text => (Draft::$from..=Draft::$to).contains(&draft).then_some(Kw::$name),)*
                     _ => None,
                 }
             }

@@ -1,7 +1,8 @@
 //! Strings and numbers: the bridge to the parts that know patterns, formats and ranges.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::decimal::Decimal;
@@ -23,8 +24,7 @@ const LOOK_STATES: usize = 50_000;
 pub(super) struct Leaves<'a> {
     strings: FxHashMap<Strings<'a>, Option<Expr>>,
     numbers: FxHashMap<(numbers::Kind, Numbers<'a>), Option<Expr>>,
-    patterns: FxHashMap<&'a str, Rc<Dfa>>,
-    formats: FxHashMap<&'a str, Rc<Dfa>>,
+    patterns: FxHashMap<&'a str, Arc<Dfa>>,
     empty: FxHashMap<Strings<'a>, bool>,
 }
 
@@ -84,26 +84,28 @@ impl<'a> Compiler<'a> {
     }
 
     /// The strings that a pattern matches, as an automaton over UTF-8.
-    fn pattern_dfa(&mut self, pattern: &'a str) -> Result<Rc<Dfa>> {
+    fn pattern_dfa(&mut self, pattern: &'a str) -> Result<Arc<Dfa>> {
         if let Some(d) = self.leaves.patterns.get(pattern) {
             return Ok(d.clone());
         }
         let e = regex(pattern, Alphabet::Utf8, Anchoring::Search, self.budget)?;
-        let made = Rc::new(lower::dfa(&e, self.budget)?);
+        let made = Arc::new(lower::dfa(&e, self.budget)?);
         self.leaves.patterns.insert(pattern, made.clone());
         Ok(made)
     }
 
-    fn format_dfa(&mut self, name: &'a str) -> Result<Rc<Dfa>> {
-        if let Some(d) = self.leaves.formats.get(name) {
+    fn format_dfa(&mut self, name: &'a str) -> Result<Arc<Dfa>> {
+        static MADE: Mutex<Vec<(String, Arc<Dfa>)>> = Mutex::new(vec![]);
+        if let Some((_, d)) = MADE.lock().iter().find(|(n, _)| n == name) {
             return Ok(d.clone());
         }
         let e = match self.format_expr(name, Alphabet::Utf8)? {
             Some(e) => e,
             None => any_string(Alphabet::Utf8, 0, None),
         };
-        let made = Rc::new(lower::dfa(&e, self.budget)?);
-        self.leaves.formats.insert(name, made.clone());
+        // Known formats are few and fixed: this list is bounded.
+        let made = Arc::new(lower::dfa(&e, &Budget::new(Limits::default()))?);
+        MADE.lock().push((name.to_owned(), made.clone()));
         Ok(made)
     }
 
@@ -163,10 +165,11 @@ impl<'a> Compiler<'a> {
         if let Some(e) = self.leaves.strings.get(&key) {
             return Ok(e.clone());
         }
-        let result = if self.string_empty(s)? {
+        // Lowering finds out whether an intersection is empty; here it would be done twice.
+        let text = self.text_expr(s, Alphabet::Json)?;
+        let result = if s.max.is_some_and(|m| m < s.min) || text == Expr::Never {
             None
         } else {
-            let text = self.text_expr(s, Alphabet::Json)?;
             let body = Expr::seq([Expr::lit("\""), text, Expr::lit("\"")]);
             Some(Expr::Rule(self.add_rule("text".into(), Body::Expr(body))?))
         };
@@ -176,10 +179,11 @@ impl<'a> Compiler<'a> {
 
     /// Keys of an object: the text between the quotes. `None` if there are none.
     pub(super) fn key_expr(&mut self, s: &Strings<'a>) -> Result<Option<Expr>> {
-        if self.string_empty(s)? {
+        if s.max.is_some_and(|m| m < s.min) {
             return Ok(None);
         }
-        self.text_expr(s, Alphabet::Json).map(Some)
+        let text = self.text_expr(s, Alphabet::Json)?;
+        Ok((text != Expr::Never).then_some(text))
     }
 
     /// Whether no string at all satisfies a constraint, as far as that can be told within bounds.
@@ -191,7 +195,12 @@ impl<'a> Compiler<'a> {
         let negative = s.patterns.len() + s.formats.len() + s.base64 as usize - positive;
         let lengths = s.min > 0 || s.max.is_some();
         // One pattern, or lengths alone, are not empty in practice; lengths that would take large automata are not tried.
-        if positive + negative == 0 || (positive == 1 && negative == 0 && !lengths) || (positive == 0 && lengths) {
+        let formats_alone = positive == 1 && !s.formats.is_empty() && negative == 0;
+        if formats_alone
+            || positive + negative == 0
+            || (positive == 1 && negative == 0 && !lengths)
+            || (positive == 0 && lengths)
+        {
             return Ok(false);
         }
         let mut key = Strings { at: 0, ..s.clone() };
@@ -218,7 +227,7 @@ impl<'a> Compiler<'a> {
 
     /// Intersect the automata of a constraint, within a budget of its own.
     fn try_empty(&mut self, s: &Strings<'a>) -> Result<bool> {
-        let mut positive: Vec<Rc<Dfa>> = vec![];
+        let mut positive: Vec<Arc<Dfa>> = vec![];
         let mut negative = vec![];
         for (p, yes) in &s.patterns {
             let d = self.pattern_dfa(p)?;
@@ -231,7 +240,7 @@ impl<'a> Compiler<'a> {
         let budget = Budget::new(Limits { fsm_states: LOOK_STATES, ..self.budget.limits.clone() });
         if s.min > 0 || s.max.is_some() || positive.is_empty() {
             let lengths = any_string(Alphabet::Utf8, clamp(s.min), at_most(s.max));
-            positive.push(Rc::new(lower::dfa(&lengths, &budget)?));
+            positive.push(Arc::new(lower::dfa(&lengths, &budget)?));
         }
         let Some(first) = positive.pop() else { return Ok(false) };
         let mut all = (*first).clone();

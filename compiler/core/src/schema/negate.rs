@@ -26,6 +26,10 @@ impl<'a> Compiler<'a> {
             return Ok(());
         }
         flat.denied.push(loc);
+        if flat.nodes.iter().any(|n| n.loc == loc) {
+            flat.kill();
+            return Ok(());
+        }
         let range = self.docs.open(loc);
         let mut options: Vec<Lits<'a>> = vec![];
         for i in range {
