@@ -1,1 +1,1 @@
-"""The cluster side of Gramary; so far the command line."""
+"""The cluster side of Gramary. So far it holds the command line (`gramary.cluster.cli`) and what it measures with."""

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gramary_compiler::vocab::{TokenKind, TokenSpec, Vocabulary};
+use gramary_compiler::vocab::Vocabulary;
 use gramary_runtime::Tokens;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -36,24 +36,9 @@ impl PyVocabulary {
         special: Vec<u32>,
         added: Vec<u32>,
     ) -> PyResult<Self> {
-        let mut specs: Vec<TokenSpec> = tokens
-            .into_iter()
-            .map(|t| t.map_or_else(TokenSpec::unused, |b| TokenSpec::text(b.as_bytes())))
-            .collect();
-        let mut names = vec![];
-        for (ids, kind) in [(special, TokenKind::Special), (added, TokenKind::Added)] {
-            for id in ids {
-                if let Some(spec) = specs.get_mut(id as usize) {
-                    spec.kind = kind;
-                    names.push((String::from_utf8_lossy(&spec.bytes).into_owned(), id));
-                } else {
-                    return Err(pyo3::exceptions::PyValueError::new_err(format!(
-                        "token id {id} lies beyond the vocabulary"
-                    )));
-                }
-            }
-        }
-        Self::make(py, move || Vocabulary::from_tokens(specs, names))
+        let pieces = tokens.iter().map(|token| token.as_ref().map(|bytes| bytes.as_bytes()));
+        let made = Vocabulary::from_pieces(pieces, &special, &added).map(Tokens::new);
+        Ok(PyVocabulary { tokens: Arc::new(made.map_err(|e| vocab_error(py, e))?) })
     }
 
     #[staticmethod]

@@ -6,8 +6,6 @@ use std::collections::{BTreeSet, HashMap};
 use crate::ir::{Body, Expr, Grammar, ObjectRule, PropertyOrder, RuleId};
 
 type Ends = BTreeSet<usize>;
-/// A rule, its arguments and where it starts.
-type Called = (RuleId, Vec<(u32, Option<u32>)>, usize);
 
 /// Whether a grammar matches a text.
 pub fn matches(grammar: &Grammar, text: &[u8]) -> bool {
@@ -18,7 +16,7 @@ pub fn matches(grammar: &Grammar, text: &[u8]) -> bool {
 struct Naive<'a> {
     grammar: &'a Grammar,
     text: &'a [u8],
-    memo: HashMap<Called, Ends>,
+    memo: HashMap<(RuleId, Vec<(u32, Option<u32>)>, usize), Ends>,
 }
 
 impl<'a> Naive<'a> {

@@ -26,10 +26,6 @@ impl<'a> Compiler<'a> {
             return Ok(());
         }
         flat.denied.push(loc);
-        if flat.nodes.iter().any(|n| n.loc == loc) {
-            flat.kill();
-            return Ok(());
-        }
         let range = self.docs.open(loc);
         let mut options: Vec<Lits<'a>> = vec![];
         for i in range {
@@ -261,13 +257,7 @@ impl<'a> Compiler<'a> {
             }
             Kw::Format => {
                 let name = self.text(loc, kw, v)?;
-                if super::numbers::format_bounds(name).is_some() {
-                    flat.restrict(Types::NUMBER);
-                    if !flat.types.is_empty() {
-                        self.cannot_negate(loc, kw)?;
-                    }
-                } else if self.known_format(name) {
-                    flat.restrict(Types::STRING);
+                if self.known_format(name) {
                     flat.string.formats.push((name, false));
                     flat.string.at = loc;
                     flat.edits += 1;
@@ -282,9 +272,8 @@ impl<'a> Compiler<'a> {
             Kw::MultipleOf => {
                 if self.number(loc, kw, v)?.to_u64() == Some(1) {
                     flat.restrict(Types::FRACTION);
-                } else if let Value::Number(n) = v {
-                    flat.number.not_multiples.push(n.as_str());
-                    flat.edits += 1;
+                } else {
+                    self.cannot_negate(loc, kw)?;
                 }
             }
             Kw::UnevaluatedItems | Kw::UnevaluatedProperties | Kw::ContentEncoding | Kw::ContentMediaType => {

@@ -83,8 +83,7 @@ fn lives(e: &Expr, alive: &[bool]) -> bool {
 fn cut(e: &mut Expr, alive: &[bool]) -> bool {
     match e {
         Expr::Seq(v) => {
-            let alive = v.iter_mut().all(|e| cut(e, alive));
-            if !alive {
+            if !v.iter_mut().all(|e| cut(e, alive)) {
                 *e = Expr::Never;
             }
         }
@@ -95,8 +94,7 @@ fn cut(e: &mut Expr, alive: &[bool]) -> bool {
             }
         }
         Expr::Repeat { body, min, .. } => {
-            let alive = cut(body, alive);
-            if !alive {
+            if !cut(body, alive) {
                 *e = if *min == 0 { Expr::Empty } else { Expr::Never };
             }
         }

@@ -33,7 +33,7 @@ def test_every_attribute_has_a_default_and_no_other_is_taken(cls: type[errors.Gr
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_every_class_is_documented(cls: type[errors.GramaryError]) -> None:
-    text = Path(__file__).parents[1].joinpath("docs/errors.md").read_text()
+    text = Path(__file__).parents[2].joinpath("docs/errors.md").read_text()
     assert f"`{cls.__name__}`" in text
     for name in cls._attributes:
         assert f"`{name}`" in text

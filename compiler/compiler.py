@@ -1,0 +1,198 @@
+"""`Compiler`: sources in, compiled grammars out, everything compiled before remembered by structure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from gramary.compiler.tokenizer import Tokenizer
+from gramary.runtime._core import CompiledGrammar, Limits, Vocabulary
+from gramary.runtime._core import Compiler as _Compiler
+
+PropertyOrder = Literal["declared", "any"]
+OnError = Literal["raise", "drop", "any_json"]
+Whitespace = Literal["flexible", "compact"]
+
+_DEFAULT_CACHE_BYTES = 1 << 30
+
+
+class Compiler:
+    """Compiles sources for one tokenizer, and keeps what it built: units and mask entries, shared by every later
+    source.
+
+    `tokenizer` is a `Tokenizer` or a bare `Vocabulary`. `vocab_size` is the width of the model's logits where that is
+    more than the tokenizer has (padding is never allowed); `stop_token_ids` end a text; both default to what the
+    tokenizer says. `cache_bytes` bounds the memory kept for units and entries. A compiler may be used from many
+    threads.
+
+    >>> compiler = Compiler(Tokenizer.from_bytes())
+    >>> grammar = compiler.compile_json_schema({"type": "array", "items": {"type": "integer"}})
+    >>> matcher = grammar.matcher()
+    >>> matcher.accept_bytes(b"[1, 2"), matcher.accept_bytes(b"x"), matcher.accept_bytes(b"]"), matcher.is_complete()
+    (True, False, True, True)
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | Vocabulary,
+        *,
+        vocab_size: int | None = None,
+        stop_token_ids: Sequence[int] | None = None,
+        cache_bytes: int = _DEFAULT_CACHE_BYTES,
+    ) -> None:
+        if isinstance(tokenizer, Vocabulary):
+            vocabulary, known_stops = tokenizer, tuple[int, ...]()
+            size = len(vocabulary) if vocab_size is None else vocab_size
+        else:
+            vocabulary, known_stops = tokenizer.vocabulary, tuple(tokenizer.stop_token_ids)
+            size = tokenizer.model_vocab_size if vocab_size is None else vocab_size
+        self.vocabulary = vocabulary
+        self.vocab_size = size
+        self.stop_token_ids = known_stops if stop_token_ids is None else tuple(stop_token_ids)
+        self._core = _Compiler(
+            vocabulary, vocab_size=size, stop_token_ids=list(self.stop_token_ids), cache_bytes=cache_bytes
+        )
+
+    def compile_json_schema(
+        self,
+        schema: str | bytes | bool | Mapping[str, Any] | type,
+        *,
+        property_order: PropertyOrder = "declared",
+        whitespace: Whitespace = "flexible",
+        lenient: bool = False,
+        limits: Limits | None = None,
+    ) -> CompiledGrammar:
+        """The JSON texts that `schema` allows.
+
+        `schema`: JSON text, a dict, a bool, or a class that Pydantic can describe (a model; a dataclass or
+        `TypedDict` where Pydantic is installed). `property_order`: objects spell their properties in the order of
+        `properties`, or in any. `whitespace`: "flexible" takes what `json.dumps` writes, with or without indent;
+        "compact" takes none. `lenient=True` turns what cannot be enforced into `CompiledGrammar.warnings`.
+
+        Raises `InvalidSchema`, `UnsupportedSchema`, `UnsatisfiableSchema` or `LimitExceeded`.
+
+        >>> from gramary.compiler import UnsatisfiableSchema
+        >>> try:
+        ...     Compiler(Tokenizer.from_bytes()).compile_json_schema({"type": "integer", "minimum": 3, "maximum": 2})
+        ... except UnsatisfiableSchema as error:
+        ...     print("nothing can match")
+        nothing can match
+        """
+        if isinstance(schema, type):
+            schema = _described(schema)
+        return self._core.compile_json_schema(
+            schema,  # type: ignore[arg-type]  # any mapping that holds JSON is read like a dict
+            property_order=property_order,
+            whitespace=whitespace,
+            lenient=lenient,
+            limits=limits,
+        )
+
+    def compile_regex(self, pattern: str, *, limits: Limits | None = None) -> CompiledGrammar:
+        """The texts that `pattern` matches as a whole. Raises `InvalidPattern`, `UnsupportedSchema` or `LimitExceeded`.
+
+        >>> matcher = Compiler(Tokenizer.from_bytes()).compile_regex("[a-f]{2,4}").matcher()
+        >>> matcher.accept_bytes(b"abc"), matcher.is_complete(), matcher.accept_bytes(b"de")
+        (True, True, False)
+        """
+        return self._core.compile_regex(pattern, limits=limits)
+
+    def compile_ir(self, ir: str, *, limits: Limits | None = None) -> CompiledGrammar:
+        """A grammar in the JSON form of the kernel's intermediate representation (`docs/api.md`)."""
+        return self._core.compile_ir(ir, limits=limits)
+
+    def compile_tools(
+        self,
+        tools: str | bytes | Sequence[Mapping[str, Any]],
+        *,
+        begin: str = "<function={name}>",
+        end: str = "</function>",
+        trigger: str | None = None,
+        stops: Sequence[str] = (),
+        min_calls: int = 0,
+        max_calls: int | None = None,
+        stop_after_last: bool = False,
+        on_error: OnError = "raise",
+        property_order: PropertyOrder = "declared",
+        whitespace: Whitespace = "flexible",
+        lenient: bool = False,
+        limits: Limits | None = None,
+    ) -> CompiledGrammar:
+        """Free text in which `tools` may be called, each call's arguments held to its tool's schema.
+
+        `tools`: JSON text of a list, or a list, of `{"name": ..., "parameters": schema}` or OpenAI's
+        `{"type": "function", "function": {...}}`. A call is `begin` with the tool's name in it, the arguments, `end`.
+        Text is free until `trigger` (what precedes `{name}` in `begin`) has been written. At least `min_calls` and at
+        most `max_calls` calls are made; `stop_after_last` ends the text with the last of them; a text of `stops` ends
+        it anywhere between calls. `docs/tools.md` has the rules where triggers overlap.
+
+        One bad tool among many: `on_error="raise"` raises `ToolError` with its index, name and pointer; "drop" leaves
+        it out and "any_json" lets it take any JSON object, and both list it in `CompiledGrammar.dropped_tools`. Two
+        tools of one name are always an error.
+
+        >>> compiler = Compiler(Tokenizer.from_bytes())
+        >>> grammar = compiler.compile_tools([{"name": "now", "parameters": {"type": "object", "properties": {}}}])
+        >>> matcher = grammar.matcher()
+        >>> matcher.accept_bytes("Sure. <function=now>{}</function> Done"), matcher.accept_bytes("<function=never>")
+        (True, False)
+        """
+        return self._core.compile_tools(
+            tools,  # type: ignore[arg-type]  # as above
+            begin=begin,
+            end=end,
+            trigger=trigger,
+            stops=stops,
+            min_calls=min_calls,
+            max_calls=max_calls,
+            stop_after_last=stop_after_last,
+            on_error=on_error,
+            property_order=property_order,
+            whitespace=whitespace,
+            lenient=lenient,
+            limits=limits,
+        )
+
+    def compile_tags(
+        self, tags: Sequence[tuple[str, Any, str]], triggers: Sequence[str], **options: Any
+    ) -> CompiledGrammar:
+        """Free text with tags: `(begin, JSON schema, end)`, each begin starting with one of `triggers`.
+
+        `options` are those of `compile_tools` from `stops` on.
+        """
+        return self._core.compile_tags(tags, triggers, **options)
+
+    def prewarm(self) -> int:
+        """Build the mask entries that every source shares (strings, numbers, any JSON, free text) and return how
+        many.
+        """
+        return self._core.prewarm()
+
+    def save_entries(self, path: str | Path) -> int:
+        """Keep the mask entries built so far in a file; returns how many. They belong to this vocabulary alone."""
+        return self._core.save_entries(str(path))
+
+    def load_entries(self, path: str | Path) -> int:
+        """Take the mask entries of a file that `save_entries` wrote for the same vocabulary; returns how many."""
+        return self._core.load_entries(str(path))
+
+    def stats(self) -> dict[str, int]:
+        """Counts and bytes of the cache: units, entries, hits, misses and what they take."""
+        return self._core.stats()
+
+    def clear(self) -> None:
+        """Forget every unit and entry. Grammars already compiled keep theirs."""
+        self._core.clear()
+
+
+def _described(cls: type) -> dict[str, Any]:
+    """The JSON Schema of a class, through Pydantic."""
+    method = getattr(cls, "model_json_schema", None)
+    if method is None:
+        try:
+            from pydantic import TypeAdapter
+        except ImportError:
+            raise TypeError(f"{cls.__name__} is not a Pydantic model, and Pydantic is not installed") from None
+        method = TypeAdapter(cls).json_schema
+    schema: dict[str, Any] = method()
+    return schema

@@ -1,0 +1,43 @@
+"""The examples in docstrings and on the documentation's pages run; links between pages lead somewhere."""
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = [
+    "gramary.compiler.compiler",
+    "gramary.compiler.errors",
+    "gramary.compiler.tokenizer",
+    "gramary.runtime.bitmask",
+    "gramary.cluster.explain",
+    "gramary.cluster.measure",
+]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples(name: str) -> None:
+    failed, _ = doctest.testmod(importlib.import_module(name))
+    assert failed == 0
+
+
+def test_page_examples() -> None:
+    failed, attempted = doctest.testfile(str(ROOT / "docs/api.md"), module_relative=False)
+    assert failed == 0
+    assert attempted > 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_listed() -> None:
+    listed = (ROOT / "docs/README.md").read_text()
+    for page in ROOT.glob("docs/*.md"):
+        assert page.name == "README.md" or f"({page.name})" in listed
