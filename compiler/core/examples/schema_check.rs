@@ -53,6 +53,8 @@ fn check() {
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     let mut refusals: BTreeMap<String, usize> = BTreeMap::new();
     let mut times = vec![];
+    let mut lowered = vec![];
+    let lower = args.iter().any(|a| a == "--lower");
     for (i, line) in io::stdin().lock().lines().enumerate() {
         let line = line.expect("text");
         if i % every != 0 {
@@ -93,6 +95,14 @@ fn check() {
             }
             Ok(c) => {
                 let mut verdict = "pass";
+                if lower {
+                    let t = Instant::now();
+                    let budget = Budget::new(Limits::default());
+                    match gramary_compiler::lower::grammar::lower_grammar(&c.grammar, &budget) {
+                        Ok(_) => lowered.push((t.elapsed(), id.to_owned())),
+                        Err(e) => println!("lowering {id}: {e}"),
+                    }
+                }
                 for (j, test) in case["tests"].as_array().into_iter().flatten().enumerate() {
                     let text = match &test["text"] {
                         Value::String(s) => s.clone().into_bytes(),
@@ -117,7 +127,16 @@ fn check() {
     for (k, n) in refusals {
         println!("{n:6} {k}");
     }
+    lowered.sort();
+    for q in [0.5, 0.9, 0.99, 1.0] {
+        if let Some((t, id)) = lowered.get((lowered.len() as f64 * q) as usize).or(lowered.last()) {
+            println!("lowering p{}: {t:?} {id}", q * 100.0);
+        }
+    }
     times.sort();
+    for (t, p, id, n) in times.iter().rev().take(if verbose { 40 } else { 0 }) {
+        println!("slow {t:?} (its parsing {p:?}, {n} bytes) {id}");
+    }
     let at = |q: f64| times.get((times.len() as f64 * q) as usize).or(times.last()).cloned();
     for q in [0.5, 0.9, 0.99, 1.0] {
         if let Some((t, p, id, n)) = at(q) {

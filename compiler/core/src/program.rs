@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
-use crate::digest::{digests, Digests};
+use crate::digest::digests;
 use crate::fsm::{Callee, Fsm};
 use crate::limits::{Budget, Limits};
 use crate::lower::grammar::{LoweredGrammar, LoweredRule};
@@ -106,10 +106,10 @@ impl UnitStore {
     }
 
     /// Put a lowered grammar's rules into the store: known digests are shared, the others are frozen into units.
-    pub fn install(self: &Arc<Self>, lowered: LoweredGrammar, digests: &Digests) -> Artifact {
+    pub fn install(self: &Arc<Self>, lowered: LoweredGrammar) -> Artifact {
         let left = LeftRecursion::of(&lowered);
-        let root = lowered.root as usize;
-        let nullable = lowered.root_nullable;
+        let LoweredGrammar { rules, root, root_nullable: nullable, digests } = lowered;
+        let root = root as usize;
         let mut slots = self.slots.write();
         let mut fresh = vec![];
         let ids: Vec<u32> = digests
@@ -143,7 +143,7 @@ impl UnitStore {
             }
         }
         let mut size = 0;
-        let mut rules: Vec<_> = lowered.rules.into_iter().map(Some).collect();
+        let mut rules: Vec<_> = rules.into_iter().map(Some).collect();
         for (rule, id) in fresh {
             let Some(r) = rules[rule].take() else { continue };
             let links = links_of(&r.fsm, &r.holes, &ids);

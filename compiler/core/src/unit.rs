@@ -145,7 +145,8 @@ impl Unit {
                 masks: k.masks,
             }
         });
-        let (mut es, mut rs, mut ts) = (Vec::with_capacity(n + 1), Vec::with_capacity(n + 1), Vec::with_capacity(n + 1));
+        let (mut es, mut rs, mut ts) =
+            (Vec::with_capacity(n + 1), Vec::with_capacity(n + 1), Vec::with_capacity(n + 1));
         let (mut edges, mut refs, mut tokens) = (vec![], vec![], vec![]);
         let (mut fallback, mut accept) = (Vec::with_capacity(n), Vec::with_capacity(n));
         for s in fsm.states {

@@ -9,6 +9,10 @@ mod vocabulary;
 
 use pyo3::prelude::*;
 
+/// Lowering allocates many small things; this allocator is made for it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[pymodule]
 mod _core {
     use super::*;

@@ -8,9 +8,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use gramary_compiler::digest::digests;
 use gramary_compiler::ir;
-use gramary_compiler::lower::grammar::lower_grammar;
+use gramary_compiler::lower::cache::LoweringCache;
+use gramary_compiler::lower::grammar::lower_with;
 use gramary_compiler::program::{Artifact, Program, UnitStore};
 use gramary_compiler::regex::{regex, Alphabet, Anchoring};
 use gramary_compiler::schema;
@@ -95,6 +95,7 @@ pub struct Engine {
     pub stop_tokens: Box<[u32]>,
     budget: usize,
     sources: Mutex<Sources>,
+    lowered: LoweringCache,
     hits: AtomicU64,
     misses: AtomicU64,
     evictions: AtomicU64,
@@ -114,6 +115,7 @@ impl Engine {
             stop_tokens,
             budget,
             sources: Mutex::default(),
+            lowered: LoweringCache::default(),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
@@ -182,9 +184,8 @@ impl Engine {
                 (grammar, vec![])
             }
         };
-        let lowered = lower_grammar(&grammar, &budget)?;
-        let digests = digests(&lowered.rules, &budget)?;
-        let artifact = Arc::new(self.store.install(lowered, &digests));
+        let lowered = lower_with(&grammar, Some(&self.lowered), &budget)?;
+        let artifact = Arc::new(self.store.install(lowered));
         Ok(Compiled { artifact, warnings })
     }
 

@@ -25,7 +25,7 @@ fn grammar(rules: Vec<Option<Expr>>, vocab: Vocabulary) -> Arc<Grammar> {
         .collect();
     let d = digests(&rules, &budget).unwrap();
     let store = Arc::new(UnitStore::default());
-    let artifact = Arc::new(store.install(LoweredGrammar { rules, root: 0, root_nullable: false }, &d));
+    let artifact = Arc::new(store.install(LoweredGrammar { rules, root: 0, root_nullable: false, digests: d }));
     let n = vocab.len();
     Arc::new(Grammar::new(
         Arc::new(Tokens::new(vocab)),

@@ -142,9 +142,7 @@ fn note_holes(
         .kernel(set)
         .iter()
         .filter(|i| i.node == node && i.ret == OUTSIDE)
-        .filter(|i| {
-            unit.own_refs(i.state).iter().any(|r| matches!(unit.callees[r.callee as usize], Callee::Hole(_)))
-        })
+        .filter(|i| unit.own_refs(i.state).iter().any(|r| matches!(unit.callees[r.callee as usize], Callee::Hole(_))))
         .map(|i| (i.state, i.regs))
         .collect();
     for (state, regs) in standing {

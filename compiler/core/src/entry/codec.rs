@@ -219,9 +219,9 @@ impl Entry {
         let (states, words) = (unit.states(), unit.layout.words());
         self.base.is_none_or(|b| unit.alias(b).is_some())
             && self.exits.iter().all(|e| match &e.to {
-            ExitTo::Return => true,
-            ExitTo::Hole { state, regs } => (*state as usize) < states && (regs.is_empty() || regs.len() == words),
-        })
+                ExitTo::Return => true,
+                ExitTo::Hole { state, regs } => (*state as usize) < states && (regs.is_empty() || regs.len() == words),
+            })
     }
 }
 

@@ -15,6 +15,7 @@ use crate::fsm::{Callee, Fsm};
 use crate::ir::{Body, Expr, Grammar, ObjectRule, RuleId};
 use crate::limits::Budget;
 
+use super::cache::{self, LoweringCache};
 use super::dispatch::{self, lower_dispatch};
 use super::object::{lower_object, Separations};
 use super::{fsm_is_empty, json_string_fsm, lower_expr, minimize, nullable};
@@ -41,8 +42,13 @@ pub struct LoweredGrammar {
 
 /// Lowers a grammar. Fails with [`CompileError::Unsatisfiable`] if its root matches nothing, not even the empty string.
 pub fn lower_grammar(grammar: &Grammar, budget: &Budget) -> Result<LoweredGrammar> {
+    lower_with(grammar, None, budget)
+}
+
+/// The same, with a cache of rules lowered before.
+pub fn lower_with(grammar: &Grammar, cache: Option<&LoweringCache>, budget: &Budget) -> Result<LoweredGrammar> {
     let references = check(grammar, budget)?;
-    let mut lowering = Lowering { grammar, budget, references, empty: vec![false; grammar.rules.len()] };
+    let mut lowering = Lowering { grammar, cache, budget, references, empty: vec![false; grammar.rules.len()] };
     loop {
         // Each further round knows of one more rule that matches nothing.
         if let Some(lowered) = lowering.round()? {
@@ -103,6 +109,7 @@ struct Facts {
 
 struct Lowering<'g> {
     grammar: &'g Grammar,
+    cache: Option<&'g LoweringCache>,
     budget: &'g Budget,
     /// By rule: who refers to it.
     references: Vec<Vec<RuleId>>,
@@ -144,6 +151,12 @@ impl<'g> Lowering<'g> {
                     continue;
                 }
             };
+            let known = self.cache.filter(|_| !cut).and_then(|c| Some((c, cache::key(body, &facts.nullable)?)));
+            if let Some(fsm) = known.as_ref().and_then(|(c, key)| c.get(key)) {
+                self.budget.states(fsm.states.len())?;
+                self.place(fsm, name, vec![], &mut out, &mut order, &mut place)?;
+                continue;
+            }
             let mut holes = Vec::new();
             let fsm = match body {
                 Body::JsonString => json_string_fsm(),
@@ -175,6 +188,9 @@ impl<'g> Lowering<'g> {
             if fsm_is_empty(&fsm) && facts.nonempty[rule as usize] {
                 self.empty[rule as usize] = true;
                 return Ok(None);
+            }
+            if let Some((c, key)) = known {
+                c.put(&key, &fsm);
             }
             self.place(fsm, name, holes, &mut out, &mut order, &mut place)?;
         }

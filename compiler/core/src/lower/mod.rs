@@ -8,6 +8,7 @@
 //!
 //! No unit is nullable at run time: a lowered rule is the language without the empty string, and a flag.
 
+pub mod cache;
 mod chars;
 pub mod dispatch;
 mod expr;

@@ -125,9 +125,7 @@ impl Keys {
     fn missing(&self, words: &[u32]) -> u32 {
         match self.order {
             PropertyOrder::Any => self.required_words.iter().zip(words).map(|(r, w)| (r & !w).count_ones()).sum(),
-            PropertyOrder::Declared => {
-                (self.required.len() - self.required.partition_point(|&r| r < words[0])) as u32
-            }
+            PropertyOrder::Declared => (self.required.len() - self.required.partition_point(|&r| r < words[0])) as u32,
         }
     }
 }

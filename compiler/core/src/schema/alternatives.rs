@@ -19,6 +19,16 @@ use crate::error::{CompileError, Result};
 /// How deep emptiness is looked for in the values of properties and items.
 pub(super) const LOOK: u32 = 4;
 
+/// The negation of an option, where it is one literal.
+fn complement<'a>(option: &[Lit<'a>]) -> Option<Lit<'a>> {
+    match option {
+        [Lit::Require(name), Lit::Property(n, atom)] if name == n => Some(Lit::Property(name, atom.flipped())),
+        [Lit::Forbid(name)] => Some(Lit::Require(name)),
+        [Lit::Atom(atom)] => Some(Lit::Atom(atom.flipped())).filter(|_| atom.negated()),
+        _ => None,
+    }
+}
+
 impl<'a> Compiler<'a> {
     /// The alternatives of a conjunction; `None` if there are more than `most`.
     pub(super) fn alternatives(&mut self, flat: Flat<'a>, most: usize, look: u32) -> Result<Option<Vec<Flat<'a>>>> {
@@ -60,8 +70,17 @@ impl<'a> Compiler<'a> {
         out: &mut Vec<Flat<'a>>,
     ) -> Result<()> {
         let mut live: Vec<(usize, Flat<'a>)> = vec![];
+        let mut before: Lits<'a> = smallvec![];
         for (i, lits) in choice.options.iter().enumerate() {
             let mut g = f.clone();
+            if self.apart && !choice.exclusive {
+                if self.all_implied(&f, lits)? {
+                    out.push(f);
+                    return Ok(());
+                }
+                self.assume(&mut g, &before, node, true)?;
+                before.extend(complement(lits));
+            }
             self.assume(&mut g, lits, node, true)?;
             if g.is_dead() || (look > 0 && self.contradicts(&g, look - 1)?) {
                 continue;
@@ -85,6 +104,24 @@ impl<'a> Compiler<'a> {
         }
         out.extend(live.into_iter().map(|(_, g)| g));
         Ok(())
+    }
+
+    /// Whether an option about one property holds already.
+    fn all_implied(&mut self, f: &Flat<'a>, lits: &[Lit<'a>]) -> Result<bool> {
+        match lits {
+            [Lit::Require(name), Lit::Property(n, atom)] if name == n && f.object.required.contains(name) => {
+                let Some(mut atoms) = self.quietly(|c| c.name_atoms(f, name))? else { return Ok(false) };
+                if atoms.contains(atom) {
+                    return Ok(true);
+                }
+                atoms.push(atom.flipped());
+                atoms.sort_unstable();
+                atoms.dedup();
+                self.provably_empty(&atoms, 2)
+            }
+            [Lit::Forbid(name)] => Ok(f.object.forbidden.contains(name)),
+            _ => Ok(false),
+        }
     }
 
     /// What alternatives that are lists of values amount to.

@@ -12,6 +12,8 @@ use crate::ir::{Body, Expr, ObjectRule, Property, PropertyOrder, RuleId};
 
 /// Constants in one place that are written out there; more get a rule of their own.
 const INLINE: usize = 16;
+/// Combinations of alternatives that are taken as they come; for more, branches are made to exclude each other.
+const FEW: usize = 128;
 /// Nesting of constants.
 const CONSTANT_DEPTH: usize = 128;
 /// How far the types of alternatives are looked for.
@@ -315,7 +317,15 @@ impl<'a> Compiler<'a> {
             let mut g = f.clone();
             g.restrict(group);
             let most = self.budget.limits.items_per_set;
-            let Some(list) = self.alternatives(g, most, LOOK)? else {
+            let mut list = self.alternatives(g.clone(), most.min(FEW), LOOK)?;
+            if list.is_none() {
+                // More work for each branch, fewer branches.
+                self.apart = true;
+                let again = self.alternatives(g, most, LOOK);
+                self.apart = false;
+                list = again?;
+            }
+            let Some(list) = list else {
                 let at = f.nodes.first().map_or(0, |n| n.loc);
                 return Err(CompileError::limit(
                     "items_per_set",

@@ -178,6 +178,7 @@ pub(super) struct Numbers<'a> {
     pub min: Bound,
     pub max: Bound,
     pub multiples: SmallVec<[&'a str; 1]>,
+    pub not_multiples: SmallVec<[&'a str; 1]>,
     pub except: Vec<Decimal>,
     /// Integers must be written without fraction and exponent (draft 4).
     pub plain: bool,

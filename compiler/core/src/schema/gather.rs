@@ -38,10 +38,12 @@ impl<'a> Compiler<'a> {
             if flat.types.is_empty() {
                 return Ok(());
             }
+            // What is denied evaluates nothing: it belongs to no node that collects annotations.
+            let inside = if self.track { NO_NODE } else { node };
             match lit {
-                Lit::Atom(a) if a.negated() => self.denied(flat, &mut work, a.loc(), node)?,
+                Lit::Atom(a) if a.negated() => self.denied(flat, &mut work, a.loc(), inside)?,
                 Lit::Atom(a) => self.applied(flat, &mut work, a.loc(), node, option)?,
-                Lit::Fails(loc, kw) => self.fails(flat, &mut work, loc, kw, node)?,
+                Lit::Fails(loc, kw) => self.fails(flat, &mut work, loc, kw, inside)?,
                 Lit::MinItems(n) => flat.item_count(Some(n), None),
                 Lit::Require(_) | Lit::Forbid(_) | Lit::Property(..) | Lit::SomeProperty(..)
                     if !flat.types.has(Types::OBJECT) => {}
@@ -101,6 +103,10 @@ impl<'a> Compiler<'a> {
         }
         let range = self.docs.open(loc);
         if range.is_empty() {
+            return Ok(());
+        }
+        if flat.denied.contains(&loc) {
+            flat.kill();
             return Ok(());
         }
         if flat.nodes.iter().any(|n| n.loc == loc) {
@@ -250,6 +256,7 @@ impl<'a> Compiler<'a> {
             Kw::Required => {
                 if v.is_boolean() {
                     // Draft 3 wrote it into the property; no draft since reads it there.
+                    self.note(loc, kw, "a boolean here means nothing since draft 4".into());
                     return Ok(());
                 }
                 for name in self.list(loc, kw, v)? {
@@ -350,7 +357,9 @@ impl<'a> Compiler<'a> {
                 if n.negative || n.is_zero() {
                     return Err(self.invalid_kw(loc, kw, "a number above 0 belongs here"));
                 }
-                if let Value::Number(v) = v {
+                if n.to_u64() == Some(1) {
+                    flat.restrict(Types::FRACTION.not());
+                } else if let Value::Number(v) = v {
                     if !flat.number.multiples.contains(&v.as_str()) {
                         flat.number.multiples.push(v.as_str());
                         flat.edits += 1;
@@ -400,7 +409,21 @@ impl<'a> Compiler<'a> {
     }
 
     pub(super) fn format(&mut self, flat: &mut Flat<'a>, loc: LocId, name: &'a str) {
-        if self.known_format(name) {
+        if let Some((low, high, whole)) = super::numbers::format_bounds(name) {
+            if flat.types.has(Types::NUMBER) {
+                if whole {
+                    flat.restrict(Types::FRACTION.not());
+                }
+                for (text, upper) in [(low, false), (high, true)] {
+                    if let Some(d) = Decimal::parse(text) {
+                        flat.bound(d, false, upper);
+                    }
+                }
+            }
+        } else if self.known_format(name) {
+            if !flat.types.has(Types::STRING) {
+                return;
+            }
             if !flat.string.formats.contains(&(name, true)) {
                 flat.string.formats.push((name, true));
                 flat.string.at = loc;

@@ -55,7 +55,7 @@ macro_rules! keywords {
             /// The keyword that a key is in a draft; `None` for annotations and unknown keys.
             pub(super) fn of(key: &str, draft: Draft) -> Option<Kw> {
                 match key {
-                    $($text => (draft >= Draft::$from && draft <= Draft::$to).then_some(Kw::$name),)*
+                    $($text => (Draft::$from..=Draft::$to).contains(&draft).then_some(Kw::$name),)*
                     _ => None,
                 }
             }
@@ -121,7 +121,7 @@ keywords! {
     MinLength = "minLength", D4..=D2020, String;
     MaxLength = "maxLength", D4..=D2020, String;
     Pattern = "pattern", D4..=D2020, String;
-    Format = "format", D4..=D2020, String;
+    Format = "format", D4..=D2020, Any;
     ContentEncoding = "contentEncoding", D7..=D7, String;
     ContentMediaType = "contentMediaType", D7..=D7, String;
     Minimum = "minimum", D4..=D2020, Number;

@@ -1,9 +1,11 @@
 //! Strings and numbers: the bridge to the parts that know patterns, formats and ranges.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use super::decimal::Decimal;
 use super::documents::LocId;
 use super::flat::{Flat, Numbers, Strings, Types};
 use super::keyword::Kw;
@@ -22,8 +24,7 @@ const LOOK_STATES: usize = 50_000;
 pub(super) struct Leaves<'a> {
     strings: FxHashMap<Strings<'a>, Option<Expr>>,
     numbers: FxHashMap<(numbers::Kind, Numbers<'a>), Option<Expr>>,
-    patterns: FxHashMap<&'a str, Rc<Dfa>>,
-    formats: FxHashMap<&'a str, Rc<Dfa>>,
+    patterns: FxHashMap<&'a str, Arc<Dfa>>,
     empty: FxHashMap<Strings<'a>, bool>,
 }
 
@@ -78,15 +79,34 @@ impl<'a> Compiler<'a> {
 
     /// Whether a pattern matches a text.
     pub(super) fn pattern_matches(&mut self, loc: LocId, kw: Kw, pattern: &'a str, text: &str) -> Result<bool> {
+        let d = self.pattern_dfa(pattern).map_err(|e| self.placed(e, loc, kw))?;
+        Ok(d.accepts(text.as_bytes()))
+    }
+
+    /// The strings that a pattern matches, as an automaton over UTF-8.
+    fn pattern_dfa(&mut self, pattern: &'a str) -> Result<Arc<Dfa>> {
         if let Some(d) = self.leaves.patterns.get(pattern) {
-            return Ok(d.accepts(text.as_bytes()));
+            return Ok(d.clone());
         }
-        let made = regex(pattern, Alphabet::Utf8, Anchoring::Search, self.budget)
-            .and_then(|e| lower::dfa(&e, self.budget))
-            .map_err(|e| self.placed(e, loc, kw))?;
-        let answer = made.accepts(text.as_bytes());
-        self.leaves.patterns.insert(pattern, Rc::new(made));
-        Ok(answer)
+        let e = regex(pattern, Alphabet::Utf8, Anchoring::Search, self.budget)?;
+        let made = Arc::new(lower::dfa(&e, self.budget)?);
+        self.leaves.patterns.insert(pattern, made.clone());
+        Ok(made)
+    }
+
+    fn format_dfa(&mut self, name: &'a str) -> Result<Arc<Dfa>> {
+        static MADE: Mutex<Vec<(String, Arc<Dfa>)>> = Mutex::new(vec![]);
+        if let Some((_, d)) = MADE.lock().iter().find(|(n, _)| n == name) {
+            return Ok(d.clone());
+        }
+        let e = match self.format_expr(name, Alphabet::Utf8)? {
+            Some(e) => e,
+            None => any_string(Alphabet::Utf8, 0, None),
+        };
+        // Known formats are few and fixed: this list is bounded.
+        let made = Arc::new(lower::dfa(&e, &Budget::new(Limits::default()))?);
+        MADE.lock().push((name.to_owned(), made.clone()));
+        Ok(made)
     }
 
     /// The texts (in an alphabet, without quotes) of a string constraint, everything but plain lengths in play.
@@ -145,10 +165,11 @@ impl<'a> Compiler<'a> {
         if let Some(e) = self.leaves.strings.get(&key) {
             return Ok(e.clone());
         }
-        let result = if self.string_empty(s)? {
+        // Lowering finds out whether an intersection is empty; here it would be done twice.
+        let text = self.text_expr(s, Alphabet::Json)?;
+        let result = if s.max.is_some_and(|m| m < s.min) || text == Expr::Never {
             None
         } else {
-            let text = self.text_expr(s, Alphabet::Json)?;
             let body = Expr::seq([Expr::lit("\""), text, Expr::lit("\"")]);
             Some(Expr::Rule(self.add_rule("text".into(), Body::Expr(body))?))
         };
@@ -158,10 +179,11 @@ impl<'a> Compiler<'a> {
 
     /// Keys of an object: the text between the quotes. `None` if there are none.
     pub(super) fn key_expr(&mut self, s: &Strings<'a>) -> Result<Option<Expr>> {
-        if self.string_empty(s)? {
+        if s.max.is_some_and(|m| m < s.min) {
             return Ok(None);
         }
-        self.text_expr(s, Alphabet::Json).map(Some)
+        let text = self.text_expr(s, Alphabet::Json)?;
+        Ok((text != Expr::Never).then_some(text))
     }
 
     /// Whether no string at all satisfies a constraint, as far as that can be told within bounds.
@@ -173,7 +195,12 @@ impl<'a> Compiler<'a> {
         let negative = s.patterns.len() + s.formats.len() + s.base64 as usize - positive;
         let lengths = s.min > 0 || s.max.is_some();
         // One pattern, or lengths alone, are not empty in practice; lengths that would take large automata are not tried.
-        if positive + negative == 0 || (positive == 1 && negative == 0 && !lengths) || (positive == 0 && lengths) {
+        let formats_alone = positive == 1 && !s.formats.is_empty() && negative == 0;
+        if formats_alone
+            || positive + negative == 0
+            || (positive == 1 && negative == 0 && !lengths)
+            || (positive == 0 && lengths)
+        {
             return Ok(false);
         }
         let mut key = Strings { at: 0, ..s.clone() };
@@ -188,15 +215,42 @@ impl<'a> Compiler<'a> {
         if let Some(e) = self.leaves.empty.get(&key) {
             return Ok(*e);
         }
-        let text = self.text_expr(&Strings { at: s.at, ..key.clone() }, Alphabet::Utf8)?;
-        let small = Limits { fsm_states: LOOK_STATES, ..self.budget.limits.clone() };
         self.budget.check()?;
-        let empty = match lower::dfa(&text, &Budget::new(small)) {
-            Ok(d) => d.is_empty(),
+        let empty = match self.try_empty(&key) {
+            Ok(e) => e,
+            Err(CompileError::Cancelled) => return Err(CompileError::Cancelled),
             Err(_) => false,
         };
         self.leaves.empty.insert(key, empty);
         Ok(empty)
+    }
+
+    /// Intersect the automata of a constraint, within a budget of its own.
+    fn try_empty(&mut self, s: &Strings<'a>) -> Result<bool> {
+        let mut positive: Vec<Arc<Dfa>> = vec![];
+        let mut negative = vec![];
+        for (p, yes) in &s.patterns {
+            let d = self.pattern_dfa(p)?;
+            if *yes { &mut positive } else { &mut negative }.push(d);
+        }
+        for (f, yes) in &s.formats {
+            let d = self.format_dfa(f)?;
+            if *yes { &mut positive } else { &mut negative }.push(d);
+        }
+        let budget = Budget::new(Limits { fsm_states: LOOK_STATES, ..self.budget.limits.clone() });
+        if s.min > 0 || s.max.is_some() || positive.is_empty() {
+            let lengths = any_string(Alphabet::Utf8, clamp(s.min), at_most(s.max));
+            positive.push(Arc::new(lower::dfa(&lengths, &budget)?));
+        }
+        let Some(first) = positive.pop() else { return Ok(false) };
+        let mut all = (*first).clone();
+        for d in positive {
+            all = all.intersect(&d, &budget)?;
+        }
+        for d in negative {
+            all = all.difference(&d, &budget)?;
+        }
+        Ok(all.is_empty())
     }
 
     pub(super) fn string_constant(&mut self, s: &str) -> Expr {
@@ -217,18 +271,8 @@ impl<'a> Compiler<'a> {
 
     /// Whether a text has a format.
     pub(super) fn format_matches(&mut self, loc: LocId, name: &'a str, text: &str) -> Result<bool> {
-        if let Some(d) = self.leaves.formats.get(name) {
-            return Ok(d.accepts(text.as_bytes()));
-        }
-        let made = match self.format_expr(name, Alphabet::Utf8) {
-            Ok(None) => return Ok(true),
-            Ok(Some(e)) => lower::dfa(&e, self.budget),
-            Err(e) => Err(e),
-        };
-        let made = made.map_err(|e| self.placed(e, loc, Kw::Format))?;
-        let answer = made.accepts(text.as_bytes());
-        self.leaves.formats.insert(name, Rc::new(made));
-        Ok(answer)
+        let d = self.format_dfa(name).map_err(|e| self.placed(e, loc, Kw::Format))?;
+        Ok(d.accepts(text.as_bytes()))
     }
 
     /// Numbers within bounds; `None` if there are none.
@@ -246,14 +290,27 @@ impl<'a> Compiler<'a> {
         let bound = |b: &super::flat::Bound| {
             b.value.as_ref().map(|v| numbers::Bound { text: v.to_string(), exclusive: b.exclusive })
         };
+        // Every integer is a multiple of what divides 1.
+        let one = Decimal::parse("1");
+        let implied = |m: &str| {
+            let step = Decimal::parse(m);
+            kind == numbers::Kind::Integer
+                && one.as_ref().zip(step).and_then(|(one, step)| one.is_multiple_of(&step)) == Some(true)
+        };
         let spec = numbers::NumberSpec {
             min: bound(&n.min),
             max: bound(&n.max),
-            multiple_of: n.multiples.iter().map(|m| m.to_string()).collect(),
+            multiple_of: n.multiples.iter().filter(|m| !implied(m)).map(|m| m.to_string()).collect(),
             except: n.except.iter().map(|d| d.to_string()).collect(),
             plain: n.plain,
         };
-        let made = numbers::of_kind(kind, &spec, self.budget);
+        let made = numbers::of_kind(kind, &spec, self.budget).and_then(|e| {
+            if n.not_multiples.is_empty() {
+                Ok(e)
+            } else {
+                self.without_multiples(e, &n.not_multiples)
+            }
+        });
         let (loc, kw) = self.number_keyword(f);
         let result = match self.or_skip(made, loc, kw)? {
             Some(Expr::Never) => None,
@@ -269,6 +326,20 @@ impl<'a> Compiler<'a> {
         };
         self.leaves.numbers.insert(key, result.clone());
         Ok(result)
+    }
+
+    /// Numbers that are no multiples of any step. Multiples have no spelling with an exponent, so neither have these.
+    fn without_multiples(&self, all: Expr, steps: &[&'a str]) -> Result<Expr> {
+        let mut multiples = vec![];
+        for step in steps {
+            let spec = numbers::NumberSpec { multiple_of: vec![(*step).to_owned()], ..Default::default() };
+            multiples.push(numbers::number(&spec, self.budget)?);
+        }
+        if all == Expr::Never {
+            return Ok(all);
+        }
+        let plain = Expr::Class(vec![(b'-', b'.'), (b'0', b'9')]).star();
+        Ok(Expr::Sub(Box::new(Expr::And(vec![all, plain])), Box::new(Expr::Alt(multiples))))
     }
 
     /// The keyword to name when a constraint on numbers cannot be had.

@@ -148,6 +148,8 @@ struct Compiler<'a> {
     queue: VecDeque<(RuleId, Pending<'a>)>,
     shared: Shared,
     emptiness: FxHashMap<Conj, (bool, u32)>,
+    /// Whether branches of a choice exclude the ones before them.
+    apart: bool,
     leaves: leaf::Leaves<'a>,
     warnings: Vec<Warning>,
     warned: FxHashSet<(LocId, Kw)>,
@@ -179,6 +181,7 @@ impl<'a> Compiler<'a> {
             queue: VecDeque::new(),
             shared: Shared::default(),
             emptiness: FxHashMap::default(),
+            apart: false,
             leaves: leaf::Leaves::default(),
             warnings: vec![],
             warned: FxHashSet::default(),

@@ -6,6 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 use crate::ir::{Body, Expr, Grammar, ObjectRule, PropertyOrder, RuleId};
 
 type Ends = BTreeSet<usize>;
+/// A rule, its arguments and where it starts.
+type Called = (RuleId, Vec<(u32, Option<u32>)>, usize);
 
 /// Whether a grammar matches a text.
 pub fn matches(grammar: &Grammar, text: &[u8]) -> bool {
@@ -16,7 +18,7 @@ pub fn matches(grammar: &Grammar, text: &[u8]) -> bool {
 struct Naive<'a> {
     grammar: &'a Grammar,
     text: &'a [u8],
-    memo: HashMap<(RuleId, Vec<(u32, Option<u32>)>, usize), Ends>,
+    memo: HashMap<Called, Ends>,
 }
 
 impl<'a> Naive<'a> {

@@ -26,6 +26,10 @@ impl<'a> Compiler<'a> {
             return Ok(());
         }
         flat.denied.push(loc);
+        if flat.nodes.iter().any(|n| n.loc == loc) {
+            flat.kill();
+            return Ok(());
+        }
         let range = self.docs.open(loc);
         let mut options: Vec<Lits<'a>> = vec![];
         for i in range {
@@ -257,7 +261,13 @@ impl<'a> Compiler<'a> {
             }
             Kw::Format => {
                 let name = self.text(loc, kw, v)?;
-                if self.known_format(name) {
+                if super::numbers::format_bounds(name).is_some() {
+                    flat.restrict(Types::NUMBER);
+                    if !flat.types.is_empty() {
+                        self.cannot_negate(loc, kw)?;
+                    }
+                } else if self.known_format(name) {
+                    flat.restrict(Types::STRING);
                     flat.string.formats.push((name, false));
                     flat.string.at = loc;
                     flat.edits += 1;
@@ -272,8 +282,9 @@ impl<'a> Compiler<'a> {
             Kw::MultipleOf => {
                 if self.number(loc, kw, v)?.to_u64() == Some(1) {
                     flat.restrict(Types::FRACTION);
-                } else {
-                    self.cannot_negate(loc, kw)?;
+                } else if let Value::Number(n) = v {
+                    flat.number.not_multiples.push(n.as_str());
+                    flat.edits += 1;
                 }
             }
             Kw::UnevaluatedItems | Kw::UnevaluatedProperties | Kw::ContentEncoding | Kw::ContentMediaType => {

@@ -200,7 +200,7 @@ impl<'a> Compiler<'a> {
         let mut specs: Vec<Strings<'a>> = vec![Strings::default()];
         if !o.names.is_empty() {
             let flat = self.flatten(&o.names, Types::STRING)?;
-            specs = match self.alternatives(flat, 64, 0)? {
+            specs = match self.alternatives(flat, 64, super::alternatives::LOOK)? {
                 Some(list) if list.iter().all(|f| f.values.is_none()) => list.into_iter().map(|f| f.string).collect(),
                 _ => {
                     let loc = o.names[0].loc();
@@ -285,6 +285,9 @@ impl<'a> Compiler<'a> {
 
     /// Whether no name is in a class.
     fn no_names(&mut self, f: &Flat<'a>, class: &NameClass<'a>) -> Result<bool> {
+        if class.len() < 2 {
+            return Ok(false);
+        }
         let at = f.object.parts.iter().find(|p| p.patterns.is_some()).map_or(0, |p| p.loc);
         let spec = Strings { patterns: class.iter().copied().collect(), at, ..Strings::default() };
         self.string_empty(&spec)

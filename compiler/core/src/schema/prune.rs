@@ -83,7 +83,8 @@ fn lives(e: &Expr, alive: &[bool]) -> bool {
 fn cut(e: &mut Expr, alive: &[bool]) -> bool {
     match e {
         Expr::Seq(v) => {
-            if !v.iter_mut().all(|e| cut(e, alive)) {
+            let alive = v.iter_mut().all(|e| cut(e, alive));
+            if !alive {
                 *e = Expr::Never;
             }
         }
@@ -94,7 +95,8 @@ fn cut(e: &mut Expr, alive: &[bool]) -> bool {
             }
         }
         Expr::Repeat { body, min, .. } => {
-            if !cut(body, alive) {
+            let alive = cut(body, alive);
+            if !alive {
                 *e = if *min == 0 { Expr::Empty } else { Expr::Never };
             }
         }

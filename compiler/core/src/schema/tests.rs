@@ -111,6 +111,36 @@ fn choices() {
 }
 
 #[test]
+fn overlapping_branches_exclude_each_other() {
+    let place = |country: &str| json!({"properties": {"country": {"enum": [country]}, "zip": {"maxLength": 3}}});
+    let many: Vec<Value> = ["A", "B", "C", "D", "E", "F", "G", "H"].iter().map(|c| place(c)).collect();
+    check(
+        json!({"type": "object", "oneOf": many}),
+        &[r#"{"country": "C", "zip": "1"}"#],
+        &[r#"{"country": "C", "zip": "1234"}"#, r#"{"country": "X"}"#, "{}", r#"{"zip": "1"}"#],
+    );
+    check(
+        json!({"type": "number", "multipleOf": 2, "not": {"multipleOf": 3}}),
+        &["2", "-4.0", "8"],
+        &["6", "3", "1", "0"],
+    );
+    check(json!({"not": {"multipleOf": 0.5}, "type": "number"}), &["0.25", "1.1"], &["1.5", "10", "1e1"]);
+}
+
+#[test]
+fn formats_of_numbers_and_strings() {
+    check(json!({"type": "integer", "format": "int32"}), &["2147483647"], &["2147483648"]);
+    check(json!({"format": "date"}), &["\"2024-02-29\"", "5"], &["\"2023-02-29\""]);
+    let c = compiled(&json!({"format": "no such"}));
+    assert_eq!(c.warnings[0].keyword, "format");
+    check(
+        json!({"$schema": "http://json-schema.org/draft-07/schema#", "contentEncoding": "base64"}),
+        &["\"YQ==\"", "1"],
+        &["\"%\""],
+    );
+}
+
+#[test]
 fn arrays() {
     check(
         json!({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": {"type": "null"},
@@ -139,6 +169,12 @@ fn unevaluated() {
                {"properties": {"c": true}, "required": ["c"]}], "unevaluatedProperties": false}),
         &[r#"{"a": 1, "b": 2}"#, r#"{"b": 1, "c": 2}"#],
         &[r#"{"a": 1}"#, r#"{"b": 1, "d": 2}"#],
+    );
+    check(
+        json!({"properties": {"foo": true}, "not": {"not": {"properties": {"bar": true}, "required": ["bar"]}},
+               "type": "object", "unevaluatedProperties": {"type": "string"}}),
+        &[r#"{"foo": 1, "bar": "b"}"#],
+        &[r#"{"bar": 1}"#],
     );
     check(
         json!({"type": "array", "prefixItems": [true], "contains": {"type": "string"}, "unevaluatedItems": false}),

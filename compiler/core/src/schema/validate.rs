@@ -176,6 +176,17 @@ impl<'a> Compiler<'a> {
                 }
             }
             Kw::Then | Kw::Else | Kw::MinContains | Kw::MaxContains => Ok(true),
+            Kw::Format => {
+                let name = self.text(loc, kw, k)?;
+                match (v, super::numbers::format_bounds(name)) {
+                    (Value::String(s), None) if self.known_format(name) => self.format_matches(loc, name, s),
+                    (Value::Number(n), Some((low, high, whole))) => {
+                        let [n, low, high] = [n.as_str(), low, high].map(Decimal::parse);
+                        Ok(n.is_some() && low <= n && n <= high && (!whole || n.is_some_and(|n| n.is_integer())))
+                    }
+                    _ => Ok(true),
+                }
+            }
             _ => match v {
                 Value::Object(map) => self.object_holds(loc, kw, k, map, v, depth),
                 Value::Array(list) => self.array_holds(loc, kw, k, list, depth),
@@ -218,10 +229,6 @@ impl<'a> Compiler<'a> {
             Kw::Pattern => {
                 let p = self.text(loc, kw, k)?;
                 self.pattern_matches(loc, kw, p, s)?
-            }
-            Kw::Format => {
-                let f = self.text(loc, kw, k)?;
-                !self.known_format(f) || self.format_matches(loc, f, s)?
             }
             Kw::ContentEncoding => {
                 !k.as_str().is_some_and(|k| k.eq_ignore_ascii_case("base64")) || super::leaf::is_base64(s)

@@ -207,9 +207,11 @@ impl<'a> Cursor<'a> {
                 Err(self.error("a closing bracket"))
             }
             Some(b) if b == b'-' || b.is_ascii_alphanumeric() => {
-                while self.text.get(self.at).is_some_and(|b| {
-                    matches!(b, b'-' | b'+' | b'.') || b.is_ascii_alphanumeric()
-                }) {
+                while self
+                    .text
+                    .get(self.at)
+                    .is_some_and(|b| matches!(b, b'-' | b'+' | b'.') || b.is_ascii_alphanumeric())
+                {
                     self.at += 1;
                 }
                 Ok(())
@@ -240,8 +242,17 @@ mod tests {
 
     #[test]
     fn errors_name_the_place() {
-        let cases: [&[u8]; 9] =
-            [b"", b"{}", b"[", b"[{}]", b"[{\"name\":1}]", b"[{\"name\":\"a\"}", b"[{\"name\":\"a}]", b"[{\"name\":\"a\"}]x", b"[{\"name\":\"\\"];
+        let cases: [&[u8]; 9] = [
+            b"",
+            b"{}",
+            b"[",
+            b"[{}]",
+            b"[{\"name\":1}]",
+            b"[{\"name\":\"a\"}",
+            b"[{\"name\":\"a}]",
+            b"[{\"name\":\"a\"}]x",
+            b"[{\"name\":\"\\",
+        ];
         for text in cases {
             assert!(matches!(split(text), Err(CompileError::Invalid { .. })), "{}", String::from_utf8_lossy(text));
         }
