@@ -84,6 +84,11 @@ pub fn lower_dispatch(
         counting: Counting::of(rule),
     };
     let fsm = b.build()?;
+    if b.bindings.is_empty() && rule.min_tags > 0 {
+        // Longer patterns leave no tag a beginning, and one is needed: nothing matches.
+        let nothing = Fsm { states: vec![State::default()], acts: vec![vec![]], ..Fsm::default() };
+        return Ok(LoweredDispatch { fsm: nothing, bindings: vec![], holes: vec![] });
+    }
     Ok(LoweredDispatch { fsm: minimize(fsm), bindings: b.bindings, holes: b.specs })
 }
 

@@ -17,7 +17,7 @@ use crate::limits::Budget;
 
 use super::cache::{self, LoweringCache};
 use super::dispatch::{self, lower_dispatch};
-use super::object::{lower_object, Separations};
+use super::object::{lower_object, Shared};
 use super::{fsm_is_empty, json_string_fsm, lower_expr, minimize, nullable};
 
 /// The FSM of one rule.
@@ -127,7 +127,7 @@ impl<'g> Lowering<'g> {
             return Err(CompileError::unsatisfiable("", "no string satisfies all of its constraints"));
         }
         let cut = facts.nonempty.iter().any(|&n| !n);
-        let mut separations = Separations::default();
+        let mut shared = Shared::default();
         let mut out: Vec<LoweredRule> = Vec::new();
         // Where each rule went; rules that bindings of holes needed come after the grammar's own.
         let mut place: FxHashMap<RuleId, u32> = FxHashMap::default();
@@ -164,7 +164,7 @@ impl<'g> Lowering<'g> {
                 Body::Object(o) => {
                     let pruned = cut.then(|| prune_object(o, &facts));
                     let o = pruned.as_ref().unwrap_or(o);
-                    lower_object(o, &facts.nullable, &mut separations, self.budget)?.unwrap_or_else(nothing)
+                    lower_object(o, &facts.nullable, &mut shared, self.budget)?.unwrap_or_else(nothing)
                 }
                 Body::Dispatch(d) => {
                     let mut pruned = d.clone();

@@ -23,9 +23,11 @@ mod names;
 mod others;
 mod pairs;
 
+use std::rc::Rc;
+
 use rustc_hash::FxHashMap;
 
-pub use assembly::Separations;
+pub use assembly::Shared;
 use assembly::{Assembly, Piece};
 use names::{Names, FORBIDDEN};
 use others::Others;
@@ -41,11 +43,11 @@ use crate::lower::{fsm_is_empty, minimize};
 pub fn lower_object(
     rule: &ObjectRule,
     rule_nullable: &[bool],
-    separations: &mut Separations,
+    shared: &mut Shared,
     budget: &Budget,
 ) -> Result<Option<Fsm>> {
-    let pieces = separations.of(&rule.space, budget)?;
-    let values = Values::new(rule, rule_nullable, budget)?;
+    let pieces = shared.separation(&rule.space, budget)?;
+    let values = Values::new(rule, rule_nullable, shared, budget)?;
     let Some(plan) = Plan::new(rule, &values, budget)? else { return Ok(None) };
     let mut build = Build { asm: Assembly::new(budget), plan: &plan, masks: Masks::default() };
     let asm = &mut build.asm;
@@ -130,11 +132,11 @@ enum Value<'r> {
     Nothing,
     /// One reference to a rule that does not match the empty string.
     Reference(&'r Expr),
-    Piece(Piece),
+    Piece(Rc<Piece>),
 }
 
 impl<'r> Values<'r> {
-    fn new(rule: &'r ObjectRule, nullable: &[bool], budget: &Budget) -> Result<Self> {
+    fn new(rule: &'r ObjectRule, nullable: &[bool], shared: &mut Shared, budget: &Budget) -> Result<Self> {
         let mut values = Values { list: vec![], number: FxHashMap::default() };
         // The counter of the pairs is number 0.
         let counters = (rule.min_properties > 1 || rule.max_properties.is_some()) as u8;
@@ -150,7 +152,7 @@ impl<'r> Values<'r> {
                     Value::Reference(e)
                 }
                 _ => {
-                    let piece = Piece::value(e, nullable, counters, budget)?;
+                    let piece = shared.value(e, nullable, counters, budget)?;
                     if fsm_is_empty(&piece.fsm) {
                         Value::Nothing
                     } else {

@@ -222,12 +222,10 @@ fn a_long_chain_needs_no_stack() {
     assert_eq!(lower(&g).unwrap().rules.len(), n as usize);
 }
 
-/// `GRAMARY_TIMES=1 cargo test --release times -- --nocapture` prints what lowering costs.
+/// `GRAMARY_TIMES=200 cargo test --release times -- --nocapture` prints what lowering costs.
 #[test]
 fn times() {
-    if std::env::var_os("GRAMARY_TIMES").is_none() {
-        return;
-    }
+    let Some(rounds) = std::env::var("GRAMARY_TIMES").ok().and_then(|r| r.parse::<u32>().ok()) else { return };
     let names: Vec<String> = (0..20).map(|i| format!("property_{}_{i}", "abcdefghij".repeat(i % 2))).collect();
     let value = |i: usize| match i % 5 {
         0 => Expr::json_string(1, 0, None),
@@ -250,7 +248,7 @@ fn times() {
         let g = grammar(vec![Body::Object(o), Body::JsonString, Body::Expr(Expr::lit("x"))]);
         let mut best = f64::MAX;
         let mut states = 0;
-        for _ in 0..200 {
+        for _ in 0..rounds {
             let start = std::time::Instant::now();
             states = lower(&g).unwrap().rules[0].fsm.states.len();
             best = best.min(start.elapsed().as_secs_f64() * 1e6);

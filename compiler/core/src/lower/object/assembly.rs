@@ -6,7 +6,9 @@
 //! asks must not be asked too late.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::automata::acts::Acts;
@@ -27,11 +29,6 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// A value, whose counters begin at `counters`.
-    pub fn value(e: &Expr, rule_nullable: &[bool], counters: u8, budget: &Budget) -> Result<Piece> {
-        Piece::new(&[&[e]], rule_nullable, counters, budget)
-    }
-
     /// Alternatives, each a sequence that ends at a marker of its own.
     fn new(ways: &[&[&Expr]], rule_nullable: &[bool], counters: u8, budget: &Budget) -> Result<Piece> {
         let mut b = Builder::new(rule_nullable, budget);
@@ -86,24 +83,64 @@ pub(super) struct Separation {
     pub colon: Piece,
 }
 
-/// Lowered separators; the objects of a grammar mostly share theirs.
-#[derive(Default)]
-pub struct Separations {
-    known: Vec<(Separators, Rc<Separation>)>,
-}
-
-impl Separations {
-    pub(super) fn of(&mut self, space: &Separators, budget: &Budget) -> Result<Rc<Separation>> {
-        if let Some((_, s)) = self.known.iter().find(|(known, _)| known == space) {
-            return Ok(s.clone());
-        }
-        let s = Rc::new(Separation {
+impl Separation {
+    fn new(space: &Separators, budget: &Budget) -> Result<Separation> {
+        Ok(Separation {
             pad: Piece::new(&[&[&space.pad]], &[], 1, budget)?,
             after: Piece::new(&[&[&space.pad], &[&space.comma]], &[], 1, budget)?,
             colon: Piece::new(&[&[&space.colon]], &[], 1, budget)?,
-        });
-        self.known.push((space.clone(), s.clone()));
+        })
+    }
+}
+
+/// Lowered separators of the last few kinds; a process hardly ever sees more than one or two.
+static SEPARATIONS: Mutex<Vec<(Separators, Arc<Separation>)>> = Mutex::new(Vec::new());
+const SEPARATIONS_KEPT: usize = 8;
+
+/// What the objects of one grammar share: lowered separators and values.
+#[derive(Default)]
+pub struct Shared {
+    last: Option<(Separators, Arc<Separation>)>,
+    values: FxHashMap<(u8, Expr), Rc<Piece>>,
+}
+
+impl Shared {
+    pub(super) fn separation(&mut self, space: &Separators, budget: &Budget) -> Result<Arc<Separation>> {
+        if let Some((_, s)) = self.last.as_ref().filter(|(known, _)| known == space) {
+            return Ok(s.clone());
+        }
+        let known = SEPARATIONS.lock().iter().find(|(known, _)| known == space).map(|(_, s)| s.clone());
+        let s = match known {
+            Some(s) => s,
+            None => {
+                let s = Arc::new(Separation::new(space, budget)?);
+                let mut all = SEPARATIONS.lock();
+                if all.len() == SEPARATIONS_KEPT {
+                    all.remove(0);
+                }
+                all.push((space.clone(), s.clone()));
+                s
+            }
+        };
+        self.last = Some((space.clone(), s.clone()));
         Ok(s)
+    }
+
+    /// A value, whose counters begin at `counters`.
+    pub(super) fn value(
+        &mut self,
+        e: &Expr,
+        rule_nullable: &[bool],
+        counters: u8,
+        budget: &Budget,
+    ) -> Result<Rc<Piece>> {
+        let key = (counters, e.clone());
+        if let Some(p) = self.values.get(&key) {
+            return Ok(p.clone());
+        }
+        let piece = Rc::new(Piece::new(&[&[e]], rule_nullable, counters, budget)?);
+        self.values.insert(key, piece.clone());
+        Ok(piece)
     }
 }
 
