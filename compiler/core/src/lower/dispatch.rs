@@ -84,8 +84,8 @@ pub fn lower_dispatch(
         counting: Counting::of(rule),
     };
     let fsm = b.build()?;
-    if b.bindings.is_empty() && rule.min_tags > 0 {
-        // Longer patterns leave no tag a beginning, and one is needed: nothing matches.
+    if b.bindings.is_empty() && rule.min_tags > 0 || rule.max_tags.is_some_and(|max| max < rule.min_tags) {
+        // More tags are needed than allowed, or longer patterns leave no tag a beginning: nothing matches.
         let nothing = Fsm { states: vec![State::default()], acts: vec![vec![]], ..Fsm::default() };
         return Ok(LoweredDispatch { fsm: nothing, bindings: vec![], holes: vec![] });
     }
