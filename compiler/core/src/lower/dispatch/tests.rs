@@ -230,36 +230,3 @@ proptest! {
         }
     }
 }
-
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 100,
-        max_shrink_iters: 200,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
-    #[test]
-    fn has_no_dead_ends(
-        triggers in proptest::collection::btree_set("[abé]{1,4}", 1..4),
-        pick in proptest::collection::vec(proptest::collection::vec(0usize..5, 1..3), 3),
-        stops in proptest::sample::select(vec![vec![], vec!["."], vec!["ab."], vec!["éa"]]),
-        min in 0u32..3,
-        max in proptest::option::of(1u32..3),
-        stop_after_last in any::<bool>(),
-        open_end in any::<bool>(),
-        picks in proptest::collection::vec(0usize..1000, 40),
-    ) {
-        let choice = ["x", "aX", "by", "é", "b"];
-        let mut d = dispatch(&[]);
-        d.triggers = triggers.iter().map(|t| t.as_bytes().to_vec()).collect();
-        d.handlers = triggers.iter().zip(&pick).map(|(_, p)| Expr::alt(p.iter().map(|&i| Expr::lit(choice[i])))).collect();
-        d.stops = stops.iter().map(|s| s.as_bytes().to_vec()).collect();
-        (d.min_tags, d.max_tags, d.stop_after_last, d.open_end) = (min, max, stop_after_last, open_end);
-        if let Ok(sim) = Simulator::new(&grammar(d)) {
-            let mut at = 0;
-            let dead = sim.dead_end(30, |_| { at += 1; picks[at % picks.len()] });
-            prop_assert_eq!(dead, None);
-        }
-    }
-}
