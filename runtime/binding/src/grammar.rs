@@ -33,11 +33,7 @@ fn hex(bytes: &[u8]) -> String {
 #[pymethods]
 impl PyGrammar {
     #[pyo3(signature = (*, stop_token_ids = None, max_rollback_tokens = MAX_ROLLBACK))]
-    fn matcher(
-        slf: &Bound<'_, Self>,
-        stop_token_ids: Option<Vec<u32>>,
-        max_rollback_tokens: usize,
-    ) -> PyResult<PyMatcher> {
+    fn matcher(slf: &Bound<'_, Self>, stop_token_ids: Option<Vec<u32>>, max_rollback_tokens: usize) -> PyResult<PyMatcher> {
         PyMatcher::new(slf, stop_token_ids, max_rollback_tokens)
     }
 

@@ -178,7 +178,12 @@ impl Engine {
     }
 
     /// Free text in which `tags` may occur after their triggers.
-    pub fn tags(&self, tags: &[TagSpec<'_>], frame: &Frame, limits: Limits) -> Result<Arc<Grammar>, CompileError> {
+    pub fn tags(
+        &self,
+        tags: &[TagSpec<'_>],
+        frame: &Frame,
+        limits: Limits,
+    ) -> Result<Arc<Grammar>, CompileError> {
         let unit = self.frame(frame, &limits)?;
         // Each tag belongs to the longest trigger that its begin starts with.
         let mut by_trigger: Vec<Vec<u32>> = vec![vec![]; frame.triggers.len()];
@@ -216,11 +221,13 @@ impl Engine {
                     }
                     // The longer trigger takes this byte.
                     (true, false) => {}
-                    (true, true) => return Err(CompileError::invalid(
-                        format!("/tags/{i}/begin"),
-                        "its trigger ends inside a longer trigger whose next byte may also begin the tag's content; \
+                    (true, true) => {
+                        return Err(CompileError::invalid(
+                            format!("/tags/{i}/begin"),
+                            "its trigger ends inside a longer trigger whose next byte may also begin the tag's content; \
                              make the begin longer than the trigger, or the triggers distinct",
-                    )),
+                        ))
+                    }
                 }
             }
             let link = Link::Local(local.len() as u32);
@@ -298,10 +305,12 @@ impl Engine {
             open_end: frame.stops.is_empty(),
         };
         let shape = dispatch::shape(&rule, &Budget::new(limits.clone()))?;
-        let lowered =
-            gramary_compiler::lower::grammar::LoweredRule { name: "dispatch".into(), fsm: shape.fsm, holes: vec![] };
-        let digest: Digest =
-            gramary_compiler::digest::digests(std::slice::from_ref(&lowered), &Budget::new(limits.clone()))?.unit[0];
+        let lowered = gramary_compiler::lower::grammar::LoweredRule {
+            name: "dispatch".into(),
+            fsm: shape.fsm,
+            holes: vec![],
+        };
+        let digest: Digest = gramary_compiler::digest::digests(std::slice::from_ref(&lowered), &Budget::new(limits.clone()))?.unit[0];
         let unit = Arc::new(Unit::new("dispatch", digest, lowered.fsm));
         let known = Arc::new(FrameUnit { unit, nullable: dispatch::nullable(&rule), holes: shape.holes });
         let mut frames = self.frames.lock();
