@@ -127,6 +127,8 @@ impl<'a> Compiler<'a> {
             if !self.track {
                 return Ok(());
             }
+            // The same schema applied once more: paths may multiply.
+            self.budget.states(flat.nodes.len())?;
         }
         let node = flat.nodes.len() as u32;
         flat.nodes.push(Node { loc, parent, option });

@@ -148,6 +148,8 @@ struct Compiler<'a> {
     queue: VecDeque<(RuleId, Pending<'a>)>,
     shared: Shared,
     emptiness: FxHashMap<Conj, (bool, u32)>,
+    /// Types that a location may have, seen from so far.
+    likely: FxHashMap<(LocId, u32), flat::Types>,
     /// Whether branches of a choice exclude the ones before them.
     apart: bool,
     leaves: leaf::Leaves<'a>,
@@ -181,6 +183,7 @@ impl<'a> Compiler<'a> {
             queue: VecDeque::new(),
             shared: Shared::default(),
             emptiness: FxHashMap::default(),
+            likely: FxHashMap::default(),
             apart: false,
             leaves: leaf::Leaves::default(),
             warnings: vec![],

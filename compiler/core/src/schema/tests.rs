@@ -250,6 +250,16 @@ fn hostile_sources_end() {
     let wide: serde_json::Map<String, Value> =
         (0..50_000).map(|i| (format!("p{i}"), json!({"type": "string"}))).collect();
     compiled(&json!({"properties": wide}));
+    // Two ways from each place to the next: 2^40 paths.
+    let mut ways = serde_json::Map::new();
+    for i in 0..40 {
+        let next = json!({"$ref": format!("#/$defs/s{}", i + 1)});
+        ways.insert(format!("s{i}"), json!({"allOf": [next, next]}));
+    }
+    ways.insert("s40".into(), json!({"type": "object", "required": ["a"]}));
+    let plain = json!({"$ref": "#/$defs/s0", "$defs": ways});
+    check(plain, &[r#"{"a": 1}"#], &["{}"]);
+    let _ = compile(&json!({"$ref": "#/$defs/s0", "unevaluatedItems": false, "$defs": ways}), &options(), &budget());
     let names: Vec<String> = (0..5_000).map(|i| format!("name {i}")).collect();
     compiled(&json!({"enum": names}));
 }
