@@ -263,7 +263,10 @@ mod tests {
     #[test]
     fn references_are_taken_over_by_first_occurrence() {
         let body = |a: u32, b: u32| {
-            Body::Expr(Expr::alt([Expr::seq([Expr::lit("x"), Expr::Rule(a)]), Expr::seq([Expr::lit("y"), Expr::Rule(b)])]))
+            Body::Expr(Expr::alt([
+                Expr::seq([Expr::lit("x"), Expr::Rule(a)]),
+                Expr::seq([Expr::lit("y"), Expr::Rule(b)]),
+            ]))
         };
         let lower = |b: &Body| match b {
             Body::Expr(e) => lower_expr(e, &[false; 9], &Budget::new(Limits::default())).unwrap().fsm,

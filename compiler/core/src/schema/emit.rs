@@ -39,12 +39,7 @@ impl<'a> Compiler<'a> {
             steps += 1;
             if steps > 1_000 {
                 // A loop, or many ways to few places: flattening tells them apart.
-                if !out.contains(&a) {
-                    out.push(a);
-                }
-                if steps > 100_000 {
-                    break;
-                }
+                out.push(a);
                 continue;
             }
             match self.docs.value(a.loc()) {
