@@ -50,4 +50,5 @@ class GramaryTools(Gramary):
         return json.dumps(tools)
 
     def compile_tools(self, tools: str) -> None:
-        self.grammar = self.compiler.compile_tools(tools, begin="<function={name}>", end="</function>")
+        # Real pools hold a tool that nothing can call (an array whose enum lists strings): it alone is left out.
+        self.grammar = self.compiler.compile_tools(tools, begin="<function={name}>", end="</function>", on_error="drop")
