@@ -73,9 +73,10 @@ class Walk:
 def walk(matcher: Matcher, tokens: Sequence[int], bitmask: Bitmask) -> Walk:
     """Fill the mask of every position, check the token in it, and accept it; times are of fill and accept together."""
     out = Walk(len(tokens), 0, False)
+    address = bitmask.ctypes.data
     for token in tokens:
         before = perf_counter()
-        matcher.fill_bitmask(bitmask)
+        matcher.fill_bitmask(address)
         filled = perf_counter()
         if not is_allowed(bitmask, token):
             out.seconds.append(filled - before)
