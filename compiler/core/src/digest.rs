@@ -367,7 +367,7 @@ impl Writer {
 /// The first of the callees that are the same unit as `callee`: rules that are equal must not be told apart by number.
 fn same_callee(fsm: &Fsm, callee: u32, node: &[Digest], local: &[u32]) -> u32 {
     let outside = |c: &Callee| match *c {
-        Callee::Rule(r) if local.get(r as usize).map_or(true, |&l| l == NONE) => Some(node[r as usize]),
+        Callee::Rule(r) if local.get(r as usize).is_none_or(|&l| l == NONE) => Some(node[r as usize]),
         _ => None,
     };
     let Some(mine) = outside(&fsm.callees[callee as usize]) else { return callee };

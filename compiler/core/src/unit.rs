@@ -88,6 +88,9 @@ pub struct Loop {
     pub counter: Option<u8>,
 }
 
+/// The bounds with which a reference starts the counters of its unit: (min, max).
+pub type Arguments = Box<[(u32, u32)]>;
+
 /// One sub-grammar's FSM, flat. Slices are indexed by state; `*_start` have one element more than there are states.
 #[derive(Debug)]
 pub struct Unit {
@@ -106,7 +109,7 @@ pub struct Unit {
     pub fallback: Box<[u32]>,
     pub accept: Box<[u16]>,
     pub callees: Box<[Callee]>,
-    pub args: Box<[Box<[(u32, u32)]>]>,
+    pub args: Box<[Arguments]>,
     pub acts: Box<[Box<[Op]>]>,
     loops: OnceLock<FxHashMap<u32, Loop>>,
     /// See [`tails`]; sorted by state.

@@ -64,7 +64,9 @@ impl Rows {
             let last = strides.last().copied().unwrap_or(4 / unit) * unit;
             let first = strides.first().copied().unwrap_or(0) * unit;
             if last != 4 || (shape.len() == 2 && first < stride as isize) {
-                return Err(PyValueError::new_err("the words of a bitmask row must lie side by side; pass a contiguous array"));
+                return Err(PyValueError::new_err(
+                    "the words of a bitmask row must lie side by side; pass a contiguous array",
+                ));
             }
             if shape.len() == 2 {
                 stride = first as usize;

@@ -191,12 +191,7 @@ impl PyCompiler {
             .zip(&compiled.offered)
             .flat_map(|(c, index)| c.warnings.iter().map(move |w| (Some(*index), w.clone())))
             .collect();
-        Ok(PyGrammar {
-            grammar: compiled.grammar,
-            warnings,
-            faults: compiled.faults,
-            offered: Some(compiled.offered),
-        })
+        Ok(PyGrammar { grammar: compiled.grammar, warnings, faults: compiled.faults, offered: Some(compiled.offered) })
     }
 
     #[pyo3(signature = (
@@ -235,14 +230,13 @@ impl PyCompiler {
             let text = text_of(content)?;
             let content = py.detach(|| self.engine.artifact(&schema, &text, &limits)).map_err(|cause| {
                 let cause = cause.within(&format!("/{index}/content"));
-                tool_error(py, ToolError { index, name: begin.clone(), cause })
+                tool_error(py, ToolError { index, name: begin.as_str().into(), cause })
             })?;
             warnings.extend(content.warnings.iter().map(|w| (Some(index), w.clone())));
             specs.push(TagSpec { begin: Cow::Borrowed(begin.as_bytes()), content, end: end.as_bytes() });
         }
-        let grammar = py
-            .detach(|| self.engine.tags(&specs, &frame, limits))
-            .map_err(|e| compile_error(py, e, Origin::Schema))?;
+        let grammar =
+            py.detach(|| self.engine.tags(&specs, &frame, limits)).map_err(|e| compile_error(py, e, Origin::Schema))?;
         Ok(PyGrammar { grammar, warnings, faults: vec![], offered: None })
     }
 
@@ -280,18 +274,11 @@ impl PyCompiler {
 }
 
 impl PyCompiler {
-    fn compile(
-        &self,
-        py: Python<'_>,
-        source: Source,
-        text: Text<'_>,
-        limits: Option<PyLimits>,
-    ) -> PyResult<PyGrammar> {
+    fn compile(&self, py: Python<'_>, source: Source, text: Text<'_>, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
         let origin = if source == Source::Regex { Origin::Pattern } else { Origin::Schema };
         let limits = limits_of(limits);
-        let (grammar, compiled) = py
-            .detach(|| self.engine.grammar(&source, &text.0, limits))
-            .map_err(|e| compile_error(py, e, origin))?;
+        let (grammar, compiled) =
+            py.detach(|| self.engine.grammar(&source, &text.0, limits)).map_err(|e| compile_error(py, e, origin))?;
         let warnings = compiled.warnings.iter().map(|w| (None, w.clone())).collect();
         Ok(PyGrammar { grammar, warnings, faults: vec![], offered: None })
     }

@@ -76,7 +76,7 @@ pub fn tool_error(py: Python<'_>, error: ToolError) -> PyErr {
         let cause = compile_instance(py, &error.cause, Origin::Schema)?;
         let d = PyDict::new(py);
         d.set_item("index", error.index)?;
-        d.set_item("name", &error.name)?;
+        d.set_item("name", &*error.name)?;
         d.set_item("pointer", cause.getattr("pointer").ok())?;
         d.set_item("cause", &cause)?;
         let what = if error.name.is_empty() { String::new() } else { format!(" ({:?})", error.name) };

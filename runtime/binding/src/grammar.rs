@@ -33,7 +33,11 @@ fn hex(bytes: &[u8]) -> String {
 #[pymethods]
 impl PyGrammar {
     #[pyo3(signature = (*, stop_token_ids = None, max_rollback_tokens = MAX_ROLLBACK))]
-    fn matcher(slf: &Bound<'_, Self>, stop_token_ids: Option<Vec<u32>>, max_rollback_tokens: usize) -> PyResult<PyMatcher> {
+    fn matcher(
+        slf: &Bound<'_, Self>,
+        stop_token_ids: Option<Vec<u32>>,
+        max_rollback_tokens: usize,
+    ) -> PyResult<PyMatcher> {
         PyMatcher::new(slf, stop_token_ids, max_rollback_tokens)
     }
 
@@ -61,7 +65,7 @@ impl PyGrammar {
         let one = |f: &ToolError| {
             let d = PyDict::new(py);
             d.set_item("index", f.index)?;
-            d.set_item("name", &f.name)?;
+            d.set_item("name", &*f.name)?;
             d.set_item("offered", self.offered.as_ref().is_some_and(|o| o.contains(&f.index)))?;
             d.set_item("error", f.cause.to_string())?;
             Ok(d)

@@ -22,7 +22,9 @@ const MAX_DEPTH: usize = 5_000;
 
 fn write(value: &Bound<'_, PyAny>, out: &mut Vec<u8>, depth: usize) -> PyResult<()> {
     if depth > MAX_DEPTH {
-        return Err(PyValueError::new_err(format!("the source is nested more than {MAX_DEPTH} deep (or holds itself)")));
+        return Err(PyValueError::new_err(format!(
+            "the source is nested more than {MAX_DEPTH} deep (or holds itself)"
+        )));
     }
     if value.is_none() {
         out.extend_from_slice(b"null");

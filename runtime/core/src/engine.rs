@@ -178,9 +178,8 @@ impl Engine {
                 (ir::Grammar { rules, root: 0 }, vec![])
             }
             Source::Ir => {
-                let grammar = serde_json::from_slice::<ir::Grammar>(text).map_err(|e| {
-                    CompileError::invalid("", format!("not the JSON form of a grammar IR: {e}"))
-                })?;
+                let grammar = serde_json::from_slice::<ir::Grammar>(text)
+                    .map_err(|e| CompileError::invalid("", format!("not the JSON form of a grammar IR: {e}")))?;
                 (grammar, vec![])
             }
         };
@@ -198,14 +197,7 @@ impl Engine {
 
     /// A grammar for a program put together by the caller.
     pub fn bind(&self, program: Program, limits: Limits, tags: Option<TagMap>) -> Arc<Grammar> {
-        Arc::new(Grammar::new(
-            self.tokens.clone(),
-            program,
-            limits,
-            tags,
-            self.stop_tokens.clone(),
-            self.model_vocab,
-        ))
+        Arc::new(Grammar::new(self.tokens.clone(), program, limits, tags, self.stop_tokens.clone(), self.model_vocab))
     }
 
     /// Make room: sources that were used longest ago go first, down to three quarters of the budget. Entries are built

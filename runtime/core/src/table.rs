@@ -86,8 +86,7 @@ impl Tokens {
             return known.clone();
         }
         let loaded = self.loaded.read().families.get(&(unit.digest, state)).cloned();
-        let family =
-            loaded.or_else(|| Family::build(unit, state, &self.vocab, &self.masks).map(Arc::new));
+        let family = loaded.or_else(|| Family::build(unit, state, &self.vocab, &self.masks).map(Arc::new));
         let mut families = unit.families.write();
         families.entry(state).or_insert(family).clone()
     }
@@ -273,8 +272,12 @@ impl Table {
                 .sum::<usize>()
             // A base is composed, too, unless it is kept.
             + parts.base.map_or(0, |b| self.recipes[b as usize].extras.len());
-        let mut recipe =
-            Recipe { base: parts.base, entries: parts.entries.clone(), extras: parts.extras.as_slice().into(), mask: None };
+        let mut recipe = Recipe {
+            base: parts.base,
+            entries: parts.entries.clone(),
+            extras: parts.extras.as_slice().into(),
+            mask: None,
+        };
         self.bytes += 160 + 8 * recipe.extras.len();
         if loose > KEEP_ABOVE {
             let mut mask = vec![0u32; self.tokens.masks.words].into_boxed_slice();

@@ -50,7 +50,7 @@ pub struct FrameUnit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolError {
     pub index: usize,
-    pub name: String,
+    pub name: Box<str>,
     pub cause: CompileError,
 }
 
@@ -114,7 +114,7 @@ impl Engine {
                 }
                 _ => 0,
             };
-            ToolError { index, name: String::new(), cause }
+            ToolError { index, name: Box::default(), cause }
         };
         Budget::new(options.limits.clone()).source(text.len()).map_err(whole)?;
         let tools = split(text).map_err(whole)?;
@@ -123,7 +123,7 @@ impl Engine {
         let mut contents: Vec<Arc<Compiled>> = Vec::with_capacity(tools.len());
         let mut names: FxHashMap<&str, usize> = FxHashMap::default();
         for (index, tool) in tools.iter().enumerate() {
-            let error = |cause| ToolError { index, name: tool.name.to_string(), cause };
+            let error = |cause| ToolError { index, name: tool.name.as_ref().into(), cause };
             if let Some(first) = names.insert(&tool.name, index) {
                 return Err(error(CompileError::invalid(
                     format!("/{index}/name"),
@@ -178,12 +178,7 @@ impl Engine {
     }
 
     /// Free text in which `tags` may occur after their triggers.
-    pub fn tags(
-        &self,
-        tags: &[TagSpec<'_>],
-        frame: &Frame,
-        limits: Limits,
-    ) -> Result<Arc<Grammar>, CompileError> {
+    pub fn tags(&self, tags: &[TagSpec<'_>], frame: &Frame, limits: Limits) -> Result<Arc<Grammar>, CompileError> {
         let unit = self.frame(frame, &limits)?;
         // Each tag belongs to the longest trigger that its begin starts with.
         let mut by_trigger: Vec<Vec<u32>> = vec![vec![]; frame.triggers.len()];
@@ -221,13 +216,11 @@ impl Engine {
                     }
                     // The longer trigger takes this byte.
                     (true, false) => {}
-                    (true, true) => {
-                        return Err(CompileError::invalid(
-                            format!("/tags/{i}/begin"),
-                            "its trigger ends inside a longer trigger whose next byte may also begin the tag's content; \
+                    (true, true) => return Err(CompileError::invalid(
+                        format!("/tags/{i}/begin"),
+                        "its trigger ends inside a longer trigger whose next byte may also begin the tag's content; \
                              make the begin longer than the trigger, or the triggers distinct",
-                        ))
-                    }
+                    )),
                 }
             }
             let link = Link::Local(local.len() as u32);
@@ -305,12 +298,10 @@ impl Engine {
             open_end: frame.stops.is_empty(),
         };
         let shape = dispatch::shape(&rule, &Budget::new(limits.clone()))?;
-        let lowered = gramary_compiler::lower::grammar::LoweredRule {
-            name: "dispatch".into(),
-            fsm: shape.fsm,
-            holes: vec![],
-        };
-        let digest: Digest = gramary_compiler::digest::digests(std::slice::from_ref(&lowered), &Budget::new(limits.clone()))?.unit[0];
+        let lowered =
+            gramary_compiler::lower::grammar::LoweredRule { name: "dispatch".into(), fsm: shape.fsm, holes: vec![] };
+        let digest: Digest =
+            gramary_compiler::digest::digests(std::slice::from_ref(&lowered), &Budget::new(limits.clone()))?.unit[0];
         let unit = Arc::new(Unit::new("dispatch", digest, lowered.fsm));
         let known = Arc::new(FrameUnit { unit, nullable: dispatch::nullable(&rule), holes: shape.holes });
         let mut frames = self.frames.lock();

@@ -67,19 +67,30 @@ fn check(g: &Arc<Grammar>, text: &[u8]) -> bool {
 }
 
 const WORDS: [&[u8]; 16] = [
-    b"aa", b"ab", b"\"a", b"\",", b"\"]", b"a\",\"b", b"\xc3", b"\xc3\xa9x", b"[[", b"]]", b"],", b"\\u", b"12", b"1]", b"aaaa", b"a\"]",
+    b"aa",
+    b"ab",
+    b"\"a",
+    b"\",",
+    b"\"]",
+    b"a\",\"b",
+    b"\xc3",
+    b"\xc3\xa9x",
+    b"[[",
+    b"]]",
+    b"],",
+    b"\\u",
+    b"12",
+    b"1]",
+    b"aaaa",
+    b"a\"]",
 ];
 
 #[test]
 fn arrays_of_strings_and_numbers() {
     let digits = || Expr::Class(vec![(b'0', b'9')]).plus();
-    let value = || Expr::alt([Expr::Rule(0), Expr::json_string(1, 1, Some(3)), Expr::json_string(1, 0, None), digits()]);
-    let list = Expr::seq([
-        Expr::lit("["),
-        value(),
-        Expr::seq([Expr::lit(","), value()]).star(),
-        Expr::lit("]"),
-    ]);
+    let value =
+        || Expr::alt([Expr::Rule(0), Expr::json_string(1, 1, Some(3)), Expr::json_string(1, 0, None), digits()]);
+    let list = Expr::seq([Expr::lit("["), value(), Expr::seq([Expr::lit(","), value()]).star(), Expr::lit("]")]);
     let g = grammar(vec![Some(list), None], vocabulary(&WORDS));
     assert!(check(&g, b"[[12,\"a\xc3\xa9b\"],[1,\"\\u00e9\\ud83d\\ude00aaaa\"],[\"\"]]"));
     assert!(!check(&g, b"[1,,"));
@@ -116,7 +127,12 @@ fn recursion_of_all_kinds() {
             Expr::alt([Expr::Rule(0), a(), Expr::seq([Expr::Rule(0), Expr::lit("["), Expr::Rule(2)])]),
             Expr::seq([Expr::lit("b"), Expr::Rule(2).opt()]),
         ],
-        vec![Expr::alt([a(), Expr::lit("b"), Expr::seq([a(), Expr::Rule(0), a()]), Expr::seq([Expr::lit("b"), Expr::Rule(0), Expr::lit("b")])])],
+        vec![Expr::alt([
+            a(),
+            Expr::lit("b"),
+            Expr::seq([a(), Expr::Rule(0), a()]),
+            Expr::seq([Expr::lit("b"), Expr::Rule(0), Expr::lit("b")]),
+        ])],
     ];
     let texts: [&[u8]; 6] = [b"ababa", b"aaaa", b"a[]a", b"b[][", b"a[bb[bb", b"abaaba"];
     for (i, rules) in grammars.into_iter().enumerate() {

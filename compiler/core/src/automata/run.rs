@@ -70,7 +70,7 @@ impl Registers {
                     let Some((need, room)) = counter else { return true };
                     let besides = missing - usize::from(key.is_some_and(|k| self.missing(fsm).any(|m| m == k)));
                     let declared_only = !keys.open && keys.order == PropertyOrder::Declared;
-                    room as usize > besides && (!declared_only || key.map_or(true, |k| keys.keys - k >= need))
+                    room as usize > besides && (!declared_only || key.is_none_or(|k| keys.keys - k >= need))
                 };
                 let declared = keys.masks.get(mask as usize)?;
                 let undeclared = other && (keys.order == PropertyOrder::Any || missing == 0);

@@ -46,7 +46,7 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
     let mut accepted = Ranges::default();
     // Where the unit completes, and where it stands before a hole (by position in `holes`).
     let mut leaves: Vec<u32> = vec![];
-    let mut holes: Vec<(u32, SmallVec<[u32; 4]>, Vec<u32>)> = vec![];
+    let mut holes: Vec<FoundHole> = vec![];
     let mut hole_index: FxHashMap<(u32, u32), usize> = FxHashMap::default();
     let special = m.tokens(start);
     // A start that itself stands before a hole is not noted: the matcher masks what the hole is bound to as an item of
@@ -125,13 +125,16 @@ pub(super) fn covers(m: &mut Machine, set: u32, trie: &Trie<'_>, node: u32) -> b
     ascii && (high || (l.utf8 && trie.utf8[at] == 1)) && trie.height[at] as u32 <= l.rounds
 }
 
+/// Where the entry's own items stand before a hole: their state, their registers, and the trie nodes that lead there.
+type FoundHole = (u32, SmallVec<[u32; 4]>, Vec<u32>);
+
 /// Add trie node `at` to every hole before which the entry's own items stand in `set`.
 fn note_holes(
     m: &mut Machine,
     set: u32,
     node: u32,
     at: u32,
-    holes: &mut Vec<(u32, SmallVec<[u32; 4]>, Vec<u32>)>,
+    holes: &mut Vec<FoundHole>,
     index: &mut FxHashMap<(u32, u32), usize>,
 ) {
     if !m.before_hole(set) {

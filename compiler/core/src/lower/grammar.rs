@@ -299,7 +299,7 @@ fn nonempty(e: &Expr, facts: &Facts) -> bool {
         Expr::Chars(v) | Expr::JsonChars { ranges: v, .. } => !v.is_empty(),
         Expr::Seq(v) => v.iter().all(|e| possible(e, facts)) && v.iter().any(|e| nonempty(e, facts)),
         Expr::Alt(v) => v.iter().any(|e| nonempty(e, facts)),
-        Expr::Repeat { body, max, min } => *max != Some(0) && max.map_or(true, |m| *min <= m) && nonempty(body, facts),
+        Expr::Repeat { body, max, min } => *max != Some(0) && max.is_none_or(|m| *min <= m) && nonempty(body, facts),
         Expr::Rule(r) | Expr::Call { rule: r, .. } => facts.nonempty[*r as usize],
         Expr::Token(_) | Expr::Hole(_) | Expr::And(_) | Expr::Sub(..) => true,
         Expr::Automaton(d) => d.states.iter().any(|s| !s.edges.is_empty()),

@@ -212,8 +212,7 @@ impl Plan {
     fn new(rule: &ObjectRule, values: &Values, budget: &Budget) -> Result<Option<Plan>> {
         let (min, mut max) = (rule.min_properties, rule.max_properties.unwrap_or(UNBOUNDED));
         let required = rule.properties.iter().filter(|p| p.required).count();
-        let impossible =
-            |p: &crate::ir::Property| p.required && p.value.as_ref().map_or(true, |v| values.of(v) == NONE);
+        let impossible = |p: &crate::ir::Property| p.required && p.value.as_ref().is_none_or(|v| values.of(v) == NONE);
         if min > max || required > max as usize || rule.properties.iter().any(impossible) {
             return Ok(None);
         }

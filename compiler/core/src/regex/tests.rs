@@ -77,7 +77,7 @@ fn ends(e: &Expr, s: &[u8], from: usize) -> Vec<usize> {
             }
             let mut all = at.clone();
             let mut n = *min;
-            while !at.is_empty() && max.map_or(true, |m| n < m) && n < min + s.len() as u32 + 1 {
+            while !at.is_empty() && max.is_none_or(|m| n < m) && n < min + s.len() as u32 + 1 {
                 at = step(&at, |i| ends(body, s, i));
                 all.extend(&at);
                 n += 1;

@@ -264,7 +264,7 @@ impl<'a> Compiler<'a> {
             .object
             .parts
             .iter()
-            .find(|p| p.additional == Some(&Value::Bool(false)) && p.patterns.map_or(true, |m| m.is_empty()))?;
+            .find(|p| p.additional == Some(&Value::Bool(false)) && p.patterns.is_none_or(|m| m.is_empty()))?;
         Some(closed.properties.map(|m| m.keys().map(String::as_str).collect()).unwrap_or_default())
     }
 

@@ -65,7 +65,7 @@ impl<'a> Compiler<'a> {
             return Ok(None);
         }
         if let Some(loc) = f.array.unique {
-            if f.array.max.map_or(true, |m| m > 1) {
+            if f.array.max.is_none_or(|m| m > 1) {
                 if let Some(e) = self.unique(f)? {
                     return Ok(e);
                 }
@@ -123,7 +123,7 @@ impl<'a> Compiler<'a> {
         // What follows the last item that has a place of its own.
         let used = items.len().max(1) as u64;
         let mut tail = match rest {
-            Some(rest) if most.map_or(true, |m| m > used) => {
+            Some(rest) if most.is_none_or(|m| m > used) => {
                 let more = Expr::seq([self.space.comma.clone(), rest]);
                 let bound = |n: u64| n.saturating_sub(used).min(u32::MAX as u64) as u32;
                 Some(more.repeat(bound(min), most.map(bound)))
@@ -224,7 +224,7 @@ impl<'a> Compiler<'a> {
         if *at >= min && contains.iter().zip(counts).all(|(c, n)| *n >= c.min) {
             options.push(if *at == 0 { Expr::lit("]") } else { Expr::seq([self.space.pad.clone(), Expr::lit("]")]) });
         }
-        if f.array.max.map_or(true, |m| *at < m) {
+        if f.array.max.is_none_or(|m| *at < m) {
             let (atoms, rest) = self.item_atoms(f, *at as usize)?;
             for set in 0..1u32 << contains.len() {
                 let mut atoms = atoms.clone();

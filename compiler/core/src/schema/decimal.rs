@@ -53,7 +53,7 @@ impl Decimal {
             return None;
         }
         let mut n = 0u64;
-        for d in self.digits.iter().copied().chain(std::iter::repeat(b'0').take(self.exp as usize)) {
+        for d in self.digits.iter().copied().chain(std::iter::repeat_n(b'0', self.exp as usize)) {
             n = n.checked_mul(10)?.checked_add((d - b'0') as u64)?;
         }
         Some(n)

@@ -353,7 +353,7 @@ impl<'a> Flat<'a> {
             *at.0 = m;
             *edits += 1;
         }
-        if let Some(m) = max.filter(|m| at.1.map_or(true, |old| *m < old)) {
+        if let Some(m) = max.filter(|m| at.1.is_none_or(|old| *m < old)) {
             *at.1 = Some(m);
             *edits += 1;
         }

@@ -34,7 +34,7 @@ impl<'a> Naive<'a> {
             Body::JsonString => match read_string(self.text, at) {
                 Some((end, text)) => {
                     let n = text.chars().count() as u32;
-                    let ok = args.first().map_or(true, |(min, max)| n >= *min && max.map_or(true, |m| n <= m));
+                    let ok = args.first().is_none_or(|(min, max)| n >= *min && max.is_none_or(|m| n <= m));
                     ok.then_some(end).into_iter().collect()
                 }
                 None => Ends::new(),
@@ -76,7 +76,7 @@ impl<'a> Naive<'a> {
                 let mut ends = one(true, 0);
                 let mut all = if *min == 0 { ends.clone() } else { Ends::new() };
                 let mut n = 0;
-                while !ends.is_empty() && max.map_or(true, |m| n < m) {
+                while !ends.is_empty() && max.is_none_or(|m| n < m) {
                     ends = self.after(body, &ends);
                     n += 1;
                     if n >= *min {

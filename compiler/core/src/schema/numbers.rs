@@ -509,9 +509,9 @@ impl Machine {
         let (Some(p), Some(branch)) = (p, p.and_then(|p| self.branch(p.minus))) else { return false };
         // Equal so far means smaller if the bound has digits left.
         let equal = |c: Cmp, e: &Edge| c == Cmp::Equal(e.size.part.len() as u32);
-        let above = branch.lo.as_ref().map_or(true, |e| p.lo == Cmp::Off || (equal(p.lo, e) && !e.strict));
-        let below = branch.hi.as_ref().map_or(true, |e| p.hi == Cmp::Off || !equal(p.hi, e) || !e.strict);
-        let divided = self.multiple.as_ref().map_or(true, |m| m.divides(p.rest, p.digits));
+        let above = branch.lo.as_ref().is_none_or(|e| p.lo == Cmp::Off || (equal(p.lo, e) && !e.strict));
+        let below = branch.hi.as_ref().is_none_or(|e| p.hi == Cmp::Off || !equal(p.hi, e) || !e.strict);
+        let divided = self.multiple.as_ref().is_none_or(|m| m.divides(p.rest, p.digits));
         above && below && divided && (self.kind != Kind::Fraction || p.fraction)
     }
 

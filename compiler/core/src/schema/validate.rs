@@ -65,13 +65,13 @@ impl<'a> Compiler<'a> {
                 Some(k) => !self.keyword_holds(*loc, *kw, k, v, DEPTH)?,
                 None => false,
             },
-            Lit::Require(n) => object.map_or(true, |o| o.contains_key(*n)),
-            Lit::Forbid(n) => object.map_or(true, |o| !o.contains_key(*n)),
+            Lit::Require(n) => object.is_none_or(|o| o.contains_key(*n)),
+            Lit::Forbid(n) => object.is_none_or(|o| !o.contains_key(*n)),
             Lit::Property(n, a) => match object.and_then(|o| o.get(*n)) {
                 Some(v) => self.holds(a.loc(), v, DEPTH)? != a.negated(),
                 None => true,
             },
-            Lit::MinItems(n) => array.map_or(true, |a| a.len() as u64 >= *n),
+            Lit::MinItems(n) => array.is_none_or(|a| a.len() as u64 >= *n),
             Lit::Item(i, a) => match array.and_then(|l| l.get(*i)) {
                 Some(v) => self.holds(a.loc(), v, DEPTH)? != a.negated(),
                 None => true,
@@ -90,7 +90,7 @@ impl<'a> Compiler<'a> {
             Lit::Count(loc, min, max) => match array {
                 Some(list) => {
                     let n = self.matching(*loc, list, DEPTH)?;
-                    n >= *min && max.map_or(true, |m| n <= m)
+                    n >= *min && max.is_none_or(|m| n <= m)
                 }
                 None => true,
             },

@@ -123,7 +123,7 @@ impl Spec {
         }
         let required = self.properties.iter().enumerate().all(|(i, p)| !p.2 || seen.contains(&i));
         let n = pairs.len() as u32;
-        required && n >= self.min && self.max.map_or(true, |m| n <= m)
+        required && n >= self.min && self.max.is_none_or(|m| n <= m)
     }
 
     fn text(&self, pairs: &[(usize, bool, usize)]) -> String {

@@ -54,7 +54,7 @@ impl Multiple {
         let scale = parsed.iter().map(|d| d.part.len()).max().unwrap_or(0);
         let mut m: u128 = 1;
         for d in &parsed {
-            let zeros = std::iter::repeat(&b'0').take(scale - d.part.len());
+            let zeros = std::iter::repeat_n(&b'0', scale - d.part.len());
             let mut n: u128 = 0;
             for digit in d.whole.iter().chain(&d.part).chain(zeros) {
                 n = n * 10 + u128::from(digit - b'0');

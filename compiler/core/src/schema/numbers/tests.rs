@@ -47,8 +47,8 @@ const ONE: i128 = 1_000_000_000_000;
 
 fn expected(s: &NumberSpec, kind: Kind, text: &str) -> bool {
     let v = scaled(text);
-    let above = s.min.as_ref().map_or(true, |b| v > scaled(&b.text) || (v == scaled(&b.text) && !b.exclusive));
-    let below = s.max.as_ref().map_or(true, |b| v < scaled(&b.text) || (v == scaled(&b.text) && !b.exclusive));
+    let above = s.min.as_ref().is_none_or(|b| v > scaled(&b.text) || (v == scaled(&b.text) && !b.exclusive));
+    let below = s.max.as_ref().is_none_or(|b| v < scaled(&b.text) || (v == scaled(&b.text) && !b.exclusive));
     let whole = v % ONE == 0;
     let right_kind = match kind {
         Kind::Integer => whole,
@@ -111,7 +111,7 @@ fn bounds_are_exact() {
                 for t in &scientific {
                     let e: i32 = t.split_once(['e', 'E']).unwrap().1.parse().unwrap();
                     let (m, want) = (t.split_once(['e', 'E']).unwrap().0, expected(&s, kind, t));
-                    let zeros = m.split_once('.').map_or(true, |(_, p)| p.bytes().all(|b| b == b'0'));
+                    let zeros = m.split_once('.').is_none_or(|(_, p)| p.bytes().all(|b| b == b'0'));
                     let in_subset = match kind {
                         Kind::Number => true,
                         Kind::Integer => zeros && !t.contains("e-") && !t.contains("E-"),
