@@ -139,6 +139,9 @@ fn impossible_patterns_are_named() {
 
 /// The meaning of a dispatch, read off its definition, for handlers that are lists of words.
 fn allows(d: &DispatchRule, words: &[Vec<&str>], text: &[u8]) -> bool {
+    if d.max_tags.is_some_and(|max| max < d.min_tags) {
+        return false;
+    }
     // All (text since the last tag, tags, position) that are possible.
     let mut work = vec![(0usize, 0usize, 0u32)];
     let ends = |s: &[u8], list: &[Vec<u8>]| list.iter().any(|p| s.ends_with(p));
