@@ -112,7 +112,7 @@ struct Parts {
 }
 
 /// More single bits than this to set, and the finished mask is kept.
-const KEEP_ABOVE: usize = 200;
+const KEEP_ABOVE: usize = 800;
 const UNKNOWN: u32 = u32::MAX;
 
 /// The table that all matchers of one grammar share.

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::{Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks};
 use crate::fsm::Callee;
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
-use crate::unit::has_byte;
+use crate::unit::ByteSet;
 use crate::vocab::{Trie, Vocabulary};
 
 /// Sorted, disjoint ranges of the trie's token order.
@@ -38,6 +38,14 @@ impl Ranges {
     }
 }
 
+/// A trie node on the current path: which of its children are still to be looked at, and the set there.
+struct Frame {
+    at: u32,
+    end: u32,
+    set: u32,
+    live: ByteSet,
+}
+
 /// Build the entry of `(node's unit, state, regs)`. `regs` must be clamped.
 pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32, state: u32, regs: u32) -> Entry {
     let began = Instant::now();
@@ -51,48 +59,44 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
     let special = m.tokens(start);
     // A start that itself stands before a hole is not noted: the matcher masks what the hole is bound to as an item of
     // its own (`Machine::hole_starts`), which is the same and needs no remainder of the whole vocabulary.
+    let kids = &masks.children;
+    let frame = |set: u32, live: ByteSet, node: u32| {
+        let (at, end) = kids.range(node);
+        Frame { at, end, set, live }
+    };
     let live = *m.live(start);
-    let mut sets: Vec<u32> = vec![start; 32];
-    let mut i = 1u32;
-    let n = trie.len() as u32;
-    while i < n {
-        let at = i as usize;
-        let (byte, depth, end) = (trie.byte[at], trie.depth[at] as usize, trie.end[at]);
-        if depth == 1 && !has_byte(&live, byte) {
-            i = end;
+    let mut path = vec![frame(start, live, 0)];
+    while let Some(top) = path.last_mut() {
+        let Some((byte, i)) = kids.next(&mut top.at, top.end, &top.live) else {
+            path.pop();
             continue;
-        }
-        let set = m.step(sets[depth - 1], byte);
+        };
+        let from = top.set;
+        let set = m.step(from, byte);
         if set == DEAD_SET {
-            i = end;
             continue;
         }
+        let at = i as usize;
+        let end = trie.end[at];
         accepted.add(trie.lo[at], trie.lo[at + 1]);
         if end == i + 1 {
-            i = end;
             continue;
         }
         if covers(m, set, &trie, i) {
             accepted.add(trie.lo[at], trie.lo[end as usize]);
-            i = end;
             continue;
         }
         if m.has_left(set) {
             leaves.push(i);
             if m.kernel(set).len() == 1 {
-                i = end;
                 continue;
             }
         }
-        m.live(set);
+        let live = *m.live(set);
         if m.before_hole(set) {
             note_holes(m, set, node, i, &mut holes, &mut hole_index);
         }
-        if sets.len() <= depth {
-            sets.resize(depth * 2, DEAD_SET);
-        }
-        sets[depth] = set;
-        i += 1;
+        path.push(frame(set, live, i));
     }
     let mut exits = vec![];
     if let Some(rest) = remainder(&trie, vocab, &leaves, &accepted) {

@@ -9,12 +9,15 @@ use super::build::{covers, remainder, Ranges};
 use super::{Entry, Exit, ExitTo, TokenSet, VocabMasks};
 use crate::fsm::NONE;
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
-use crate::unit::{has_byte, insert_range, ByteSet};
+use crate::unit::{insert_range, ByteSet};
 use crate::vocab::Vocabulary;
 
 /// The sets along the current path.
 #[derive(Clone, Copy)]
 struct Pair {
+    /// Children of the trie node that are still to be looked at.
+    at: u32,
+    end: u32,
     own: u32,
     base: u32,
     /// Bytes on which the two can differ.
@@ -45,50 +48,44 @@ pub fn build(
     let mut removed: Vec<u32> = vec![];
     let mut accepted = Ranges::default();
     let mut leaves: Vec<u32> = vec![];
+    let kids = &masks.children;
+    let (at, end) = kids.range(0);
     let differ = differing(m, own, based, base);
-    let mut path = vec![Pair { own, base: based, differ }; 32];
-    let n = trie.len() as u32;
-    let mut i = 1u32;
-    while i < n {
-        let at = i as usize;
-        let (byte, depth, end) = (trie.byte[at], trie.depth[at] as usize, trie.end[at]);
-        let from = path[depth - 1];
-        if !has_byte(&from.differ, byte) {
-            i = end;
+    let mut path = vec![Pair { at, end, own, base: based, differ }];
+    while let Some(top) = path.last_mut() {
+        let Some((byte, i)) = kids.next(&mut top.at, top.end, &top.differ) else {
+            path.pop();
             continue;
-        }
-        let own = m.step(from.own, byte);
-        let based = m.step(from.base, byte);
+        };
+        let from = (top.own, top.base);
+        let own = m.step(from.0, byte);
+        let based = m.step(from.1, byte);
         if own == based {
-            i = end;
             continue;
         }
+        let at = i as usize;
+        let end = trie.end[at];
         if own == DEAD_SET {
             removed.extend_from_slice(&trie.order[trie.lo[at] as usize..trie.lo[end as usize] as usize]);
             if removed.len() > MAX_REMOVED {
                 return None;
             }
-            i = end;
             continue;
         }
         accepted.add(trie.lo[at], trie.lo[at + 1]);
         if end == i + 1 {
-            i = end;
             continue;
         }
         if covers(m, own, &trie, i) {
             accepted.add(trie.lo[at], trie.lo[end as usize]);
-            i = end;
             continue;
         }
         if m.has_left(own) {
             leaves.push(i);
         }
-        if path.len() <= depth {
-            path.resize(depth * 2, from);
-        }
-        path[depth] = Pair { own, base: based, differ: differing(m, own, based, base) };
-        i += 1;
+        let (at, end) = kids.range(i);
+        let differ = differing(m, own, based, base);
+        path.push(Pair { at, end, own, base: based, differ });
     }
     let exits: Vec<Exit> = remainder(&trie, vocab, &leaves, &accepted)
         .map(|rest| Exit { to: ExitTo::Return, rest: rest.into() })

@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::unit::{has_byte, ByteSet};
 use crate::vocab::{Trie, Vocabulary};
 
 pub use family::Family;
@@ -206,6 +207,54 @@ pub struct VocabMasks {
     /// All text tokens.
     pub text: Box<[u32]>,
     pub text_tokens: usize,
+    pub children: Children,
+}
+
+/// The trie's children side by side. A walk looks at all children of a node and goes into few; in the trie itself they
+/// lie as far apart as their subtrees are large, and looking at each would be a cache miss.
+#[derive(Clone, Debug)]
+pub struct Children {
+    start: Box<[u32]>,
+    byte: Box<[u8]>,
+    node: Box<[u32]>,
+}
+
+impl Children {
+    fn of(trie: &Trie<'_>) -> Children {
+        let n = trie.len();
+        let mut start = Vec::with_capacity(n + 1);
+        let mut byte = Vec::with_capacity(n);
+        let mut node = Vec::with_capacity(n);
+        for i in 0..n as u32 {
+            start.push(byte.len() as u32);
+            for child in trie.children(i) {
+                byte.push(trie.byte[child as usize]);
+                node.push(child);
+            }
+        }
+        start.push(byte.len() as u32);
+        Children { start: start.into(), byte: byte.into(), node: node.into() }
+    }
+
+    /// Where a node's children lie.
+    #[inline]
+    pub fn range(&self, node: u32) -> (u32, u32) {
+        (self.start[node as usize], self.start[node as usize + 1])
+    }
+
+    /// The next child in `at..end` whose byte is in `live`: its byte and node, and where to go on.
+    #[inline]
+    pub fn next(&self, at: &mut u32, end: u32, live: &ByteSet) -> Option<(u8, u32)> {
+        while *at < end {
+            let i = *at as usize;
+            *at += 1;
+            let b = self.byte[i];
+            if has_byte(live, b) {
+                return Some((b, self.node[i]));
+            }
+        }
+        None
+    }
 }
 
 impl VocabMasks {
@@ -214,6 +263,6 @@ impl VocabMasks {
         let mut text = vec![0u32; words].into_boxed_slice();
         let order = vocab.trie().order;
         order.iter().for_each(|&t| text[t as usize / 32] |= 1 << (t % 32));
-        VocabMasks { words, text, text_tokens: order.len() }
+        VocabMasks { words, text, text_tokens: order.len(), children: Children::of(&vocab.trie()) }
     }
 }
