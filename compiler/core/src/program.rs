@@ -10,38 +10,16 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
-use crate::digest::digests;
 use crate::fsm::{Callee, Fsm};
-use crate::limits::{Budget, Limits};
-use crate::lower::grammar::{LoweredGrammar, LoweredRule};
+use crate::lower::grammar::LoweredGrammar;
+use crate::tails::{self, Alias};
 use crate::unit::{Digest, Link, Node, Unit};
 
 /// All shared nodes of a process, by digest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct UnitStore {
     slots: RwLock<Slots>,
     installed: AtomicU64,
-    tails: [u32; 2],
-}
-
-impl Default for UnitStore {
-    fn default() -> Self {
-        let mut slots = Slots::default();
-        let mut tails = [0; 2];
-        for (i, fsm) in crate::tails::tails().iter().enumerate() {
-            let rule = LoweredRule { name: "rest of a key".into(), fsm: fsm.clone(), holes: vec![] };
-            // One small unit: the default limits are never met.
-            let digest = digests(std::slice::from_ref(&rule), &Budget::new(Limits::default()))
-                .map_or([i as u8; 32], |d| d.unit[0]);
-            let unit = Arc::new(Unit::tail(&rule.name, digest, rule.fsm));
-            tails[i] = slots.nodes.len() as u32;
-            slots.by_digest.insert(digest, tails[i]);
-            slots.nodes.push(Some(Arc::new(Node { unit, links: Box::default(), digest, component: 0, height: 0 })));
-            // Never released: every object may need it.
-            slots.pins.push(1);
-        }
-        UnitStore { slots: RwLock::new(slots), installed: AtomicU64::new(0), tails }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +28,19 @@ struct Slots {
     pins: Vec<u32>,
     free: Vec<u32>,
     by_digest: FxHashMap<Digest, u32>,
+}
+
+impl Slots {
+    /// A place for a node with this digest.
+    fn reserve(&mut self, digest: Digest) -> u32 {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.nodes.push(None);
+            self.pins.push(0);
+            self.nodes.len() as u32 - 1
+        });
+        self.by_digest.insert(digest, id);
+        id
+    }
 }
 
 /// One compiled source: a root and the nodes it needs, pinned in the store.
@@ -79,11 +70,6 @@ impl UnitStore {
     pub fn nodes(&self) -> Vec<(u32, Arc<Node>)> {
         let slots = self.slots.read();
         slots.nodes.iter().enumerate().filter_map(|(i, n)| Some((i as u32, n.clone()?))).collect()
-    }
-
-    /// The node of a tail unit (see [`crate::tails`]).
-    pub fn tail(&self, tail: u8) -> u32 {
-        self.tails[tail as usize]
     }
 
     /// Nodes held now.
@@ -120,12 +106,7 @@ impl UnitStore {
                 if let Some(&id) = slots.by_digest.get(digest) {
                     return id;
                 }
-                let id = slots.free.pop().unwrap_or_else(|| {
-                    slots.nodes.push(None);
-                    slots.pins.push(0);
-                    slots.nodes.len() as u32 - 1
-                });
-                slots.by_digest.insert(*digest, id);
+                let id = slots.reserve(*digest);
                 fresh.push((rule, id));
                 id
             })
@@ -143,10 +124,11 @@ impl UnitStore {
             }
         }
         let mut size = 0;
+        let rule_of: FxHashMap<u32, usize> = ids.iter().enumerate().map(|(rule, &id)| (id, rule)).collect();
         let mut rules: Vec<_> = rules.into_iter().map(Some).collect();
         for (rule, id) in fresh {
             let Some(r) = rules[rule].take() else { continue };
-            let links = links_of(&r.fsm, &r.holes, &ids);
+            let mut links = links_of(&r.fsm, &r.holes, &ids);
             let unit = slots
                 .nodes
                 .iter()
@@ -154,14 +136,45 @@ impl UnitStore {
                 .filter(|_| !r.holes.is_empty())
                 .find(|n| n.unit.digest == digests.unit[rule])
                 .map(|n| n.unit.clone());
-            let unit = unit.unwrap_or_else(|| Arc::new(Unit::new(&r.name, digests.unit[rule], r.fsm)));
+            let unit = unit.unwrap_or_else(|| {
+                let mut aliases: Vec<(u32, Alias)> = vec![];
+                for tail in tails::find(&r.fsm) {
+                    let callee = tail.callee.map(|c| links[c as usize]);
+                    let of_callee = |l: Link| match l {
+                        Link::Store(id) => rule_of.get(&id).map(|&rule| digests.node[rule]),
+                        Link::Local(_) => None,
+                    };
+                    let digest = tails::digest(&tail.fsm, callee.and_then(of_callee).as_ref());
+                    let id = slots.by_digest.get(&digest).copied().unwrap_or_else(|| {
+                        let id = slots.reserve(digest);
+                        let unit = Arc::new(Unit::new(if tail.key { "rest of a key" } else { "rest of a pair" }, digest, tail.fsm));
+                        size += unit.size() + 160;
+                        let links = callee.into_iter().collect();
+                        slots.nodes[id as usize] = Some(Arc::new(Node { unit, links, digest, component: 0, height: 0 }));
+                        id
+                    });
+                    aliases.push((tail.state, Alias { link: links.len() as u32, act: tail.act, target: tail.target, key: tail.key }));
+                    links.push(Link::Store(id));
+                }
+                Arc::new(Unit::with_aliases(&r.name, digests.unit[rule], r.fsm, aliases.into()))
+            });
+            let links: Box<[Link]> = links.into();
             size += unit.size() + 160;
             let component = labels.get(&left.component[rule]).copied().unwrap_or(0);
             slots.nodes[id as usize] =
                 Some(Arc::new(Node { unit, links, digest: digests.node[rule], component, height: left.height[rule] }));
             self.installed.fetch_add(1, Ordering::Relaxed);
         }
+        // Tails of units that were there before hang on those units' nodes.
         let mut nodes = ids.clone();
+        for id in ids.iter() {
+            if let Some(node) = &slots.nodes[*id as usize] {
+                nodes.extend(node.links.iter().filter_map(|l| match l {
+                    Link::Store(id) => Some(*id),
+                    Link::Local(_) => None,
+                }));
+            }
+        }
         nodes.sort_unstable();
         nodes.dedup();
         for &id in &nodes {
@@ -188,7 +201,7 @@ impl UnitStore {
     }
 }
 
-fn links_of(fsm: &Fsm, holes: &[u32], ids: &[u32]) -> Box<[Link]> {
+fn links_of(fsm: &Fsm, holes: &[u32], ids: &[u32]) -> Vec<Link> {
     let rule_of = |c: &Callee| match *c {
         Callee::Rule(r) => r,
         Callee::Hole(h) => holes[h as usize],

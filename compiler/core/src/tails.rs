@@ -1,105 +1,211 @@
-//! Text tails: parts of a unit that read the rest of any JSON string, replaced by a call of one shared unit.
+//! Tails: stretches of a unit that only lead on to a reference, or to the end of a key, taken out as units of their own.
 //!
-//! An object with undeclared keys holds, for each key, the automaton of "any text up to the closing quote". As part of
-//! the object, its dear mask entries would be built anew for every object (and every set of keys seen). So a state from
-//! which a unit does just that is an *alias*: who arrives there takes up an item of the shared tail unit instead, which
-//! returns to where the closing quote leads. Nothing changes but who owns the entry. The digest of a unit is not affected:
-//! aliases are found in its FSM.
+//! Two stretches of an object know nothing of the object: from the end of a key to the end of its value (colon, spaces,
+//! the value), and, in an undeclared key, from any character on to the end of the value. As part of the object their mask
+//! entries, among them the dearest there are, would be built anew for every object and every set of keys seen. So a state
+//! where such a stretch begins is an *alias*: who arrives there takes up an item of the tail's unit instead, which returns
+//! to where the stretch ends. Tails that look alike are one unit, whatever objects they come from.
+//!
+//! The digest of the object is not affected: aliases are found in its FSM when it is put into the store.
 
-use std::sync::OnceLock;
+use crate::fsm::{Callee, Fsm, RefEdge, State, NONE, PLAIN, REJECT};
+use crate::unit::Digest;
+use crate::FORMAT_VERSION;
 
-use crate::fsm::{Edge, Fsm, NONE, PLAIN, REJECT};
-use crate::ir::Expr;
-use crate::limits::{Budget, Limits};
-use crate::lower::lower_expr;
-
-/// A state that stands for a call of tail unit `tail`, which returns to `target` after `act`.
+/// A state that stands for a call of `link` (a number in its node's links), which returns to `target` after `act`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alias {
-    pub tail: u8,
+    pub link: u32,
     pub act: u16,
     pub target: u32,
+    /// The stretch begins inside a key.
+    pub key: bool,
 }
 
-/// The tail units: `any text, "`, with needless escapes and without.
-pub fn tails() -> &'static [Fsm; 2] {
-    static TAILS: OnceLock<[Fsm; 2]> = OnceLock::new();
-    TAILS.get_or_init(|| {
-        [true, false].map(|free| {
-            let any = Expr::JsonChars { ranges: vec![(0, 0xd7ff), (0xe000, 0x10_ffff)], free };
-            let text = Expr::seq([any.star(), Expr::lit("\"")]);
-            // A score of states: the default limits are never met. An empty FSM would only mean that nothing is an alias.
-            lower_expr(&text, &[], &Budget::new(Limits::default())).map(|l| l.fsm).unwrap_or_default()
-        })
-    })
+/// A stretch found in an FSM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// Where it begins.
+    pub state: u32,
+    /// Runs on arrival.
+    pub act: u16,
+    /// Where it ends.
+    pub target: u32,
+    pub key: bool,
+    /// The stretch by itself: state 0 begins it, completing ends it.
+    pub fsm: Fsm,
+    /// The object's callee that the stretch's only callee is.
+    pub callee: Option<u32>,
 }
 
-/// Every alias of an FSM.
-pub fn find(fsm: &Fsm) -> Vec<(u32, Alias)> {
-    static SHAPES: OnceLock<Vec<Vec<u32>>> = OnceLock::new();
-    let shapes = SHAPES.get_or_init(|| {
-        let shape = |f: &Fsm| if f.states.is_empty() { None } else { shape_of(f, 0) };
-        tails().iter().map(|f| shape(f).map(|s| s.0).unwrap_or_default()).collect()
-    });
-    let looped = |q: u32| {
-        let edges = &fsm.states[q as usize].edges;
-        edges.iter().filter(|e| e.target == q && e.act == PLAIN).map(|e| (e.hi - e.lo) as u32 + 1).sum::<u32>() >= 64
-    };
+/// Most states of a stretch.
+const MOST: usize = 48;
+
+/// Every tail of an FSM.
+pub fn find(fsm: &Fsm) -> Vec<Tail> {
+    if fsm.keys.is_none() && fsm.states.len() < 4 {
+        return vec![];
+    }
     let mut found = vec![];
-    for q in (0..fsm.states.len() as u32).filter(|&q| looped(q)) {
-        let Some((shape, exit)) = shape_of(fsm, q) else { continue };
-        if let Some(tail) = shapes.iter().position(|s| *s == shape) {
-            found.push((q, Alias { tail: tail as u8, act: exit.act, target: exit.target }));
+    for q in 0..fsm.states.len() as u32 {
+        let edges = &fsm.states[q as usize].edges;
+        let looped: u32 =
+            edges.iter().filter(|e| e.target == q && e.act == PLAIN).map(|e| (e.hi - e.lo) as u32 + 1).sum();
+        if looped >= 64 {
+            found.extend(key_tail(fsm, q));
+        } else if edges.len() <= 8 && edges.iter().any(|e| e.lo == b':' && e.hi == b':' && e.target != q) {
+            found.extend(value_tail(fsm, q));
         }
     }
     found
 }
 
-/// Most states a tail may have.
-const MOST: usize = 40;
-
-/// The automaton that begins at `from` and ends with its closing quotes, written out with its states in order of
-/// discovery; and the edge of the closing quote. `None` if it is not of that kind.
-fn shape_of(fsm: &Fsm, from: u32) -> Option<(Vec<u32>, Edge)> {
-    let mut order = vec![from];
-    let mut shape = vec![];
-    let mut exit: Option<Edge> = None;
-    let mut at = 0;
-    while at < order.len() {
-        let state = &fsm.states[order[at] as usize];
-        at += 1;
-        if state.accept != REJECT || state.fallback != NONE || !state.refs.is_empty() || !state.tokens.is_empty() {
-            return None;
-        }
-        for e in &state.edges {
-            let target = if e.lo == b'"' && e.hi == b'"' && order[at - 1] == from {
-                exit = Some(*e);
-                u32::MAX
-            } else if e.act != PLAIN || order.len() > MOST {
-                return None;
-            } else {
-                let known = order.iter().position(|&q| q == e.target);
-                known.unwrap_or_else(|| {
-                    order.push(e.target);
-                    order.len() - 1
-                }) as u32
-            };
-            shape.extend([e.lo as u32, e.hi as u32, target]);
-        }
-        shape.push(u32::MAX - 1);
-    }
-    Some((shape, exit?))
+/// A stretch under construction: the states found so far, in order of discovery.
+struct Stretch<'a> {
+    from: &'a Fsm,
+    order: Vec<u32>,
+    fsm: Fsm,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tails_are_their_own_shape() {
-        for (i, fsm) in tails().iter().enumerate() {
-            let found = find(fsm);
-            assert!(found.iter().any(|(q, a)| *q == 0 && a.tail as usize == i), "{found:?}");
-        }
+impl<'a> Stretch<'a> {
+    fn new(from: &'a Fsm) -> Self {
+        Stretch { from, order: vec![], fsm: Fsm { acts: vec![vec![]], ..Fsm::default() } }
     }
+
+    fn number(&mut self, state: u32) -> u32 {
+        let known = self.order.iter().position(|&q| q == state);
+        known.unwrap_or_else(|| {
+            self.order.push(state);
+            self.order.len() - 1
+        }) as u32
+    }
+
+    /// Take in the next state with its edges, the closing quote of `key` apart: `Err` if it does not belong in a stretch,
+    /// else the quote's act and target.
+    fn take(&mut self, at: usize, key: Option<u32>) -> Result<Option<(u16, u32)>, ()> {
+        let q = self.order[at];
+        let state = &self.from.states[q as usize];
+        if state.accept != REJECT || state.fallback != NONE || !state.tokens.is_empty() || self.order.len() > MOST {
+            return Err(());
+        }
+        let mut own = State::default();
+        let mut quote = None;
+        for e in &state.edges {
+            if key == Some(q) && e.lo == b'"' && e.hi == b'"' {
+                quote = Some((e.act, e.target));
+                continue;
+            }
+            if e.act != PLAIN {
+                return Err(());
+            }
+            let target = self.number(e.target);
+            own.edges.push(crate::fsm::Edge { target, ..*e });
+        }
+        self.fsm.states.push(own);
+        Ok(quote)
+    }
+}
+
+/// The stretch from the middle of an undeclared key.
+fn key_tail(fsm: &Fsm, from: u32) -> Option<Tail> {
+    let mut s = Stretch::new(fsm);
+    s.number(from);
+    let (mut at, mut exit) = (0, None);
+    while at < s.order.len() {
+        if !fsm.states[s.order[at] as usize].refs.is_empty() {
+            return None;
+        }
+        exit = s.take(at, Some(from)).ok()?.or(exit);
+        at += 1;
+    }
+    let (act, after) = exit?;
+    let inside = s.order.len();
+    let quote = |target: u32| crate::fsm::Edge { lo: b'"', hi: b'"', act: PLAIN, target };
+    // On to the end of the value if what follows is of that kind, else to the end of the key.
+    if let Some((callee, reference, target)) = value_stretch(&mut s, after) {
+        let begins = s.number(after);
+        s.fsm.states[0].edges.push(quote(begins));
+        return Some(finish(s, from, act, target, true, Some((callee, reference))));
+    }
+    s.order.truncate(inside);
+    s.fsm.states.truncate(inside);
+    let end = inside as u32;
+    s.fsm.states[0].edges.push(quote(end));
+    Some(finish(s, from, act, after, true, None))
+}
+
+/// The stretch from the end of a key.
+fn value_tail(fsm: &Fsm, from: u32) -> Option<Tail> {
+    let mut s = Stretch::new(fsm);
+    let (callee, reference, target) = value_stretch(&mut s, from)?;
+    Some(finish(s, from, PLAIN, target, false, Some((callee, reference))))
+}
+
+/// Append the states from `from` up to the one reference behind them: its state's number, the reference, its target.
+fn value_stretch(s: &mut Stretch<'_>, from: u32) -> Option<(u32, RefEdge, u32)> {
+    let mut at = s.order.len();
+    if s.number(from) as usize != at {
+        return None;
+    }
+    let mut found: Option<(u32, RefEdge, u32)> = None;
+    while at < s.order.len() {
+        s.take(at, None).ok()?;
+        match s.from.states[s.order[at] as usize].refs.as_slice() {
+            [] => {}
+            // The beginning itself must not refer: the stretch would be no longer than its reference.
+            &[r] if r.act == PLAIN && found.is_none() && at > 0 && s.order[at] != from => {
+                found = Some((at as u32, r, r.target));
+            }
+            _ => return None,
+        }
+        at += 1;
+    }
+    found
+}
+
+/// Close a stretch with its end state.
+fn finish(
+    mut s: Stretch<'_>,
+    state: u32,
+    act: u16,
+    target: u32,
+    key: bool,
+    reference: Option<(u32, RefEdge)>,
+) -> Tail {
+    let end = s.fsm.states.len() as u32;
+    s.fsm.states.push(State { accept: PLAIN, ..State::default() });
+    s.fsm.states[0].edges.sort_unstable();
+    let mut callee = None;
+    if let Some((at, r)) = reference {
+        let mut args = NONE;
+        if r.args != NONE {
+            s.fsm.args.push(s.from.args[r.args as usize].clone());
+            args = 0;
+        }
+        s.fsm.callees.push(Callee::Rule(0));
+        s.fsm.states[at as usize].refs.push(RefEdge { callee: 0, args, act: PLAIN, target: end });
+        callee = Some(r.callee);
+    }
+    Tail { state, act, target, key, fsm: s.fsm, callee }
+}
+
+/// The identity of a tail's unit: its edges and what it refers to.
+pub fn digest(fsm: &Fsm, callee: Option<&Digest>) -> Digest {
+    let mut h = blake3::Hasher::new();
+    h.update(b"tail");
+    h.update(&FORMAT_VERSION.to_le_bytes());
+    let mut words: Vec<u32> = vec![];
+    for s in &fsm.states {
+        words.push(s.edges.len() as u32);
+        words.extend(s.edges.iter().flat_map(|e| [(e.lo as u32) << 8 | e.hi as u32, e.target]));
+        words.push(s.refs.len() as u32);
+        words.extend(s.refs.iter().flat_map(|r| [r.args, r.target]));
+        words.push(s.accept as u32);
+    }
+    words.extend(fsm.args.iter().flatten().flat_map(|&(min, max)| [min, max]));
+    h.update(bytemuck::cast_slice(&words));
+    if let Some(d) = callee {
+        h.update(d);
+    }
+    *h.finalize().as_bytes()
 }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::entry::{Entry, Family};
 use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, TokenEdge, DEAD, NONE, REJECT};
 use crate::ir::PropertyOrder;
-use crate::tails::{self, Alias};
+use crate::tails::Alias;
 
 /// A hierarchical structural hash: see `digest`.
 pub type Digest = [u8; 32];
@@ -112,7 +112,7 @@ pub struct Unit {
     pub args: Box<[Arguments]>,
     pub acts: Box<[Box<[Op]>]>,
     loops: OnceLock<FxHashMap<u32, Loop>>,
-    /// See [`tails`]; sorted by state.
+    /// See [`crate::tails`]; sorted by state.
     aliases: Box<[(u32, Alias)]>,
     pub entries: RwLock<FxHashMap<EntryKey, Arc<Entry>>>,
     pub families: RwLock<FxHashMap<u32, Option<Arc<Family>>>>,
@@ -123,16 +123,11 @@ pub type EntryKey = (u32, SmallVec<[u32; 4]>);
 
 impl Unit {
     pub fn new(name: &str, digest: Digest, fsm: Fsm) -> Unit {
-        let aliases = tails::find(&fsm).into();
-        Unit::with_aliases(name, digest, fsm, aliases)
-    }
-
-    /// A tail unit itself, in which nothing is an alias.
-    pub fn tail(name: &str, digest: Digest, fsm: Fsm) -> Unit {
         Unit::with_aliases(name, digest, fsm, Box::default())
     }
 
-    fn with_aliases(name: &str, digest: Digest, fsm: Fsm, aliases: Box<[(u32, Alias)]>) -> Unit {
+    /// `aliases`: see [`crate::tails`]; sorted by state.
+    pub fn with_aliases(name: &str, digest: Digest, fsm: Fsm, aliases: Box<[(u32, Alias)]>) -> Unit {
         let n = fsm.states.len();
         let keys = fsm.keys.map(|k| {
             let mut words = vec![0u32; (k.keys as usize).div_ceil(32)];
@@ -227,7 +222,7 @@ impl Unit {
         if self.aliases.is_empty() {
             return None;
         }
-        self.aliases.iter().find(|a| a.0 == state).map(|a| a.1)
+        self.aliases.binary_search_by_key(&state, |a| a.0).ok().map(|i| self.aliases[i].1)
     }
 
     /// The alias that a state's mask differs from in little: its fallback, or where its fallback leads (through a guard).
@@ -237,11 +232,12 @@ impl Unit {
         }
         let fallback = self.fallback[state as usize];
         let from = if fallback == NONE { state } else { fallback };
-        if self.alias(from).is_some() {
+        let in_key = |q: u32| self.alias(q).is_some_and(|a| a.key);
+        if in_key(from) {
             return Some(from);
         }
         let wide = self.own_edges(from).iter().filter(|e| e.hi - e.lo >= 16 && e.lo < 0x80);
-        wide.map(|e| e.target).find(|&q| self.alias(q).is_some())
+        wide.map(|e| e.target).find(|&q| in_key(q))
     }
 
     pub fn states(&self) -> usize {
@@ -292,6 +288,31 @@ impl Unit {
         }
         out.retain(|e: &mut Edge| e.target != DEAD);
         (lo, hi, out)
+    }
+
+    /// All ranges on which the state does the same as on `edge`, one of its own or its fallback's.
+    pub fn twins(&self, state: u32, edge: &Edge) -> SmallVec<[(u8, u8); 8]> {
+        let same = |e: &&Edge| e.target == edge.target && e.act == edge.act;
+        let own = self.own_edges(state);
+        let mut ranges: SmallVec<[(u8, u8); 8]> = own.iter().filter(same).map(|e| (e.lo, e.hi)).collect();
+        let fallback = self.fallback[state as usize];
+        if fallback == NONE {
+            return ranges;
+        }
+        for e in self.own_edges(fallback).iter().filter(same) {
+            // Without what the state's own edges take.
+            let mut from = e.lo as u16;
+            for o in own.iter().filter(|o| o.hi >= e.lo && o.lo <= e.hi) {
+                if (o.lo as u16) > from {
+                    ranges.push((from as u8, o.lo - 1));
+                }
+                from = from.max(o.hi as u16 + 1);
+            }
+            if from <= e.hi as u16 {
+                ranges.push((from as u8, e.hi));
+            }
+        }
+        ranges
     }
 
     /// Bytes on which the state has an edge (whose act may still fail).
@@ -448,7 +469,7 @@ pub enum Link {
 #[derive(Debug)]
 pub struct Node {
     pub unit: Arc<Unit>,
-    /// One for each of `unit.callees`.
+    /// One for each of `unit.callees`, then one for each tail that the unit's aliases call.
     pub links: Box<[Link]>,
     pub digest: Digest,
     /// Label of the left-recursive component (equal for its members), 0 if there is none.

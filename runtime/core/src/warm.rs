@@ -21,9 +21,14 @@ use crate::table::Loaded;
 
 const MAGIC: &[u8; 8] = b"gramENT\0";
 
-/// Schemas whose units nearly every other schema uses.
-const COMMON: [&[u8]; 5] =
-    [b"{}", br#"{"type":"string"}"#, br#"{"type":"integer"}"#, br#"{"type":"number"}"#, br#"{"type":"object"}"#];
+/// Schemas whose units nearly every other schema uses: plain values, and properties that hold them.
+const COMMON: [&[u8]; 3] = [
+    b"{}",
+    br#"{"type":"object"}"#,
+    br#"{"properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"},"d":{"type":"boolean"},
+        "e":{"type":"array","items":{"type":"string"}},"f":{"type":"object"},"g":{"type":"array"},"h":{}},
+        "additionalProperties":{"type":"string"}}"#,
+];
 
 impl Engine {
     /// Build the entries of the shared units and keep them for good; returns how many there are.

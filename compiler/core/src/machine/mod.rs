@@ -401,21 +401,30 @@ impl Machine {
         self.visited.clear();
         let (from, to) = self.sets[set as usize].scan;
         let (mut lo, mut hi) = (0u8, 255u8);
+        // Where one item decides, every range that it treats alike is remembered at once.
+        let mut alike: SmallVec<[(u8, u8); 8]> = SmallVec::new();
         for j in from..to {
             let item = self.scans[j as usize];
             let unit = self.nodes[item.node as usize].unit.clone();
             let (l, h, edges) = unit.lookup(item.state, b);
             lo = lo.max(l);
             hi = hi.min(h);
-            for e in edges {
+            for e in &edges {
                 if let Some(regs) = self.act(&unit, e.act, item.regs) {
                     self.push(&unit, Item { state: e.target, regs, ..item });
                 }
             }
+            if let (true, [e]) = (to - from == 1, edges.as_slice()) {
+                alike = unit.twins(item.state, e);
+            }
         }
         let target = self.intern_fresh();
         if !self.overflow {
-            self.remember(set, lo, hi, target);
+            if alike.len() > 1 {
+                alike.iter().for_each(|&(lo, hi)| self.remember(set, lo, hi, target));
+            } else {
+                self.remember(set, lo, hi, target);
+            }
         }
         target
     }
@@ -494,7 +503,7 @@ impl Machine {
     /// An alias is a call of the tail unit: its item returns to what follows the closing quote.
     fn push_alias(&mut self, unit: &Unit, item: Item, alias: Alias) {
         let Some(regs) = self.act(unit, alias.act, item.regs) else { return };
-        let node = self.bind(Link::Store(self.program.store.tail(alias.tail)));
+        let node = self.callee(item.node, alias.link);
         let (fresh, visited) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.visited));
         self.push(unit, Item { state: alias.target, regs, ..item });
         let ret = self.intern_fresh();
