@@ -38,11 +38,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let began = std::time::Instant::now();
         matcher.fill(&mut row)?;
         let took = began.elapsed();
+        let sets = grammar.stats().sets;
         let built = tokens.builds.load(std::sync::atomic::Ordering::Relaxed) - before;
         if !matcher.accept(token)? {
             return Err(format!("{:?} is not allowed at byte {at}", String::from_utf8_lossy(&text[at..at + len])).into());
         }
-        println!("{:>8.1} us {built} built  {:?}", took.as_secs_f64() * 1e6, String::from_utf8_lossy(&text[at..at + len]));
+        println!("{:>8.1} us {built} built {sets:>5} sets {:?}", took.as_secs_f64() * 1e6, String::from_utf8_lossy(&text[at..at + len]));
         at += len;
     }
     // Build each entry of the schema's own units again, warm, and time it.
@@ -68,6 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let form = match &entry.accepted {
                 TokenSet::Accepted(v) => format!("accepted {}", v.len()),
                 TokenSet::Rejected(v) => format!("rejected {}", v.len()),
+                TokenSet::Shared(_, v) => format!("shared and {}", v.len()),
                 TokenSet::Dense(_) => format!("dense {}", entry.accepted.len(&tokens.masks)),
             };
             let rest: usize = entry.exits.iter().map(|e| e.rest.byte.len()).sum();

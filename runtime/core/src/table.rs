@@ -265,7 +265,7 @@ impl Table {
                     let entry = &self.entries[e as usize];
                     entry.removed.len()
                         + match &entry.accepted {
-                            TokenSet::Accepted(v) | TokenSet::Rejected(v) => v.len(),
+                            TokenSet::Accepted(v) | TokenSet::Rejected(v) | TokenSet::Shared(_, v) => v.len(),
                             TokenSet::Dense(_) => 0,
                         }
                 })
@@ -365,6 +365,8 @@ impl Table {
             match &entry.accepted {
                 TokenSet::Dense(words) if begun => out.iter_mut().zip(words.iter()).for_each(|(o, w)| *o |= w),
                 TokenSet::Dense(words) => out.copy_from_slice(&words[..out.len()]),
+                TokenSet::Shared(words, _) if begun => out.iter_mut().zip(words.iter()).for_each(|(o, w)| *o |= w),
+                TokenSet::Shared(words, _) => out.copy_from_slice(&words[..out.len()]),
                 TokenSet::Rejected(ids) if begun => {
                     // Everything but the rejected tokens is allowed; those stay as they are.
                     let kept: SmallVec<[bool; 64]> =
@@ -386,7 +388,7 @@ impl Table {
             out.fill(0);
         }
         for &e in &recipe.entries {
-            if let TokenSet::Accepted(ids) = &self.entries[e as usize].accepted {
+            if let TokenSet::Accepted(ids) | TokenSet::Shared(_, ids) = &self.entries[e as usize].accepted {
                 ids.iter().for_each(|&t| out[t as usize / 32] |= 1 << (t % 32));
             }
         }

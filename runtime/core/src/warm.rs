@@ -22,12 +22,13 @@ use crate::table::Loaded;
 const MAGIC: &[u8; 8] = b"gramENT\0";
 
 /// Schemas whose units nearly every other schema uses: plain values, and properties that hold them.
-const COMMON: [&[u8]; 3] = [
+const COMMON: [&[u8]; 4] = [
     b"{}",
     br#"{"type":"object"}"#,
     br#"{"properties":{"a":{"type":"string"},"b":{"type":"integer"},"c":{"type":"number"},"d":{"type":"boolean"},
         "e":{"type":"array","items":{"type":"string"}},"f":{"type":"object"},"g":{"type":"array"},"h":{}},
         "additionalProperties":{"type":"string"}}"#,
+    br#"{"properties":{"a":{"type":"string"}}}"#,
 ];
 
 impl Engine {

@@ -7,13 +7,14 @@
 
 use std::time::Instant;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use super::runs::Run;
 use super::{Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks};
 use crate::fsm::Callee;
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
-use crate::unit::ByteSet;
+use crate::unit::{has_byte, ByteSet};
 use crate::vocab::{Trie, Vocabulary};
 
 /// Sorted, disjoint ranges of the trie's token order.
@@ -59,12 +60,24 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
     let special = m.tokens(start);
     // A start that itself stands before a hole is not noted: the matcher masks what the hole is bound to as an item of
     // its own (`Machine::hole_starts`), which is the same and needs no remainder of the whole vocabulary.
+    // A state that loops on whitespace, say, takes tokens of nothing else as they are, and those that begin with some by
+    // what follows it; the walk of the vocabulary keeps to the others.
+    let open = m.unit(node).callees.iter().any(|c| matches!(c, Callee::Hole(_)));
+    let run = m.loop_of(start).filter(|l| l.rounds == u32::MAX && !open).and_then(|l| {
+        let looped = (0..=255u8).filter(|&b| has_byte(&l.bytes, b)).all(|b| m.step(start, b) == start);
+        looped.then(|| masks.runs.of(&l.bytes, vocab)).flatten().map(|run| (l.bytes, run))
+    });
     let kids = &masks.children;
     let frame = |set: u32, live: ByteSet, node: u32| {
         let (at, end) = kids.range(node);
         Frame { at, end, set, live }
     };
-    let live = *m.live(start);
+    let mut live = *m.live(start);
+    let mut behind = Behind::default();
+    if let Some((bytes, run)) = &run {
+        behind.walk(m, vocab, run, start);
+        (0..4).for_each(|w| live[w] &= !bytes[w]);
+    }
     let mut path = vec![frame(start, live, 0)];
     while let Some(top) = path.last_mut() {
         let Some((byte, i)) = kids.next(&mut top.at, top.end, &top.live) else {
@@ -99,18 +112,31 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
         path.push(frame(set, live, i));
     }
     let mut exits = vec![];
-    if let Some(rest) = remainder(&trie, vocab, &leaves, &accepted) {
+    if let Some(rest) = remainder(&trie, vocab, &leaves, &accepted, behind.leaving) {
         exits.push(Exit { to: ExitTo::Return, rest: rest.into() });
     }
     for (state, regs, nodes) in holes {
-        if let Some(rest) = remainder(&trie, vocab, &nodes, &accepted) {
+        if let Some(rest) = remainder(&trie, vocab, &nodes, &accepted, vec![]) {
             exits.push(Exit { to: ExitTo::Hole { state, regs }, rest: rest.into() });
         }
     }
     Entry {
         base: None,
         removed: Box::default(),
-        accepted: TokenSet::from_ranges(&accepted.0, &trie, masks),
+        accepted: match run {
+            Some((_, run)) => match TokenSet::from_ranges(&accepted.0, &trie, masks) {
+                TokenSet::Accepted(ids) => {
+                    TokenSet::Shared(run.within.clone(), ids.iter().copied().chain(behind.accepted).collect())
+                }
+                many => {
+                    let mut words = many.to_words(masks);
+                    words.iter_mut().zip(run.within.iter()).for_each(|(w, r)| *w |= r);
+                    behind.accepted.iter().for_each(|&t| words[t as usize / 32] |= 1 << (t % 32));
+                    TokenSet::Dense(words)
+                }
+            },
+            None => TokenSet::from_ranges(&accepted.0, &trie, masks),
+        },
         special: special.into(),
         exits: exits.into(),
         bounds: None,
@@ -161,9 +187,74 @@ fn note_holes(
     }
 }
 
-/// The tokens strictly below `nodes` that are not accepted anyway, by what remains of them.
-pub(super) fn remainder(trie: &Trie<'_>, vocab: &Vocabulary, nodes: &[u32], accepted: &Ranges) -> Option<Remainder> {
-    let mut tokens: Vec<(&[u8], u32, u8)> = vec![];
+/// What a walk behind a run found.
+#[derive(Default)]
+struct Behind<'a> {
+    accepted: Vec<u32>,
+    /// Tokens that leave, by what remains of them; none of them is accepted.
+    leaving: Vec<(&'a [u8], u32, u8)>,
+}
+
+impl<'a> Behind<'a> {
+    /// Walk what follows the run, from the looping set itself.
+    fn walk(&mut self, m: &mut Machine, vocab: &'a Vocabulary, run: &Run, start: u32) {
+        let rest = &run.rest;
+        let live = *m.live(start);
+        let mut path = vec![(run.children(0), start, live)];
+        let mut leaves: Vec<u32> = vec![];
+        while let Some((children, set, live)) = path.last_mut() {
+            let Some(i) = children.next() else {
+                path.pop();
+                continue;
+            };
+            let (byte, node) = run.children[i as usize];
+            if !has_byte(live, byte) {
+                continue;
+            }
+            let from = *set;
+            let set = m.step(from, byte);
+            if set == DEAD_SET {
+                continue;
+            }
+            let at = node as usize;
+            self.accepted.extend_from_slice(&rest.tokens[rest.first[at] as usize..rest.first[at + 1] as usize]);
+            if rest.end[at] == node + 1 {
+                continue;
+            }
+            if m.has_left(set) {
+                leaves.push(node);
+            }
+            let live = *m.live(set);
+            path.push((run.children(node), set, live));
+        }
+        if leaves.is_empty() {
+            return;
+        }
+        let accepted: FxHashSet<u32> = self.accepted.iter().copied().collect();
+        for leaf in leaves {
+            let depth = rest.depth[leaf as usize];
+            for node in leaf as usize + 1..rest.end[leaf as usize] as usize {
+                let left = (rest.depth[node] - depth) as usize;
+                for &token in &rest.tokens[rest.first[node] as usize..rest.first[node + 1] as usize] {
+                    let text = vocab.bytes(token);
+                    if !accepted.contains(&token) {
+                        self.leaving.push((&text[text.len() - left..], token, 0));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The tokens strictly below `nodes` that are not accepted anyway, by what remains of them, and those of `more`.
+pub(super) fn remainder<'a>(
+    trie: &Trie<'_>,
+    vocab: &'a Vocabulary,
+    nodes: &[u32],
+    accepted: &Ranges,
+    more: Vec<(&'a [u8], u32, u8)>,
+) -> Option<Remainder> {
+    let mut tokens = more;
     for &node in nodes {
         let at = node as usize;
         let (from, to) = (trie.lo[at + 1], trie.lo[trie.end[at] as usize]);

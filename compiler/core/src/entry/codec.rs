@@ -101,6 +101,13 @@ impl TokenSet {
             TokenSet::Accepted(v) => (0, v),
             TokenSet::Rejected(v) => (1, v),
             TokenSet::Dense(v) => (2, v),
+            TokenSet::Shared(words, ids) => {
+                // Read back as a mask of its own.
+                let mut all: Box<[u32]> = words[..].into();
+                ids.iter().for_each(|&t| all[t as usize / 32] |= 1 << (t % 32));
+                w.u32(2);
+                return w.words(&all);
+            }
         };
         w.u32(kind);
         w.words(words);

@@ -87,7 +87,7 @@ pub fn build(
         let differ = differing(m, own, based, base);
         path.push(Pair { at, end, own, base: based, differ });
     }
-    let exits: Vec<Exit> = remainder(&trie, vocab, &leaves, &accepted)
+    let exits: Vec<Exit> = remainder(&trie, vocab, &leaves, &accepted, vec![])
         .map(|rest| Exit { to: ExitTo::Return, rest: rest.into() })
         .into_iter()
         .collect();

@@ -25,6 +25,7 @@ pub mod build;
 pub mod codec;
 pub mod diff;
 pub mod family;
+pub mod runs;
 
 use std::sync::Arc;
 
@@ -44,6 +45,8 @@ pub enum TokenSet {
     Rejected(Box<[u32]>),
     /// A bitmask over the vocabulary, 32 ids a word.
     Dense(Box<[u32]>),
+    /// The tokens of a mask that many entries share (see [`runs`]), and these ids.
+    Shared(Arc<[u32]>, Box<[u32]>),
 }
 
 /// What an entry knows of a unit's state.
@@ -169,18 +172,41 @@ impl TokenSet {
         TokenSet::Dense(words)
     }
 
+    /// As a bitmask.
+    pub fn to_words(&self, masks: &VocabMasks) -> Box<[u32]> {
+        match self {
+            TokenSet::Dense(words) => words.clone(),
+            TokenSet::Rejected(ids) => {
+                let mut words = masks.text.clone();
+                ids.iter().for_each(|&t| words[t as usize / 32] &= !(1 << (t % 32)));
+                words
+            }
+            TokenSet::Accepted(ids) => {
+                let mut words = vec![0u32; masks.words].into_boxed_slice();
+                ids.iter().for_each(|&t| words[t as usize / 32] |= 1 << (t % 32));
+                words
+            }
+            TokenSet::Shared(shared, ids) => {
+                let mut words: Box<[u32]> = shared[..].into();
+                ids.iter().for_each(|&t| words[t as usize / 32] |= 1 << (t % 32));
+                words
+            }
+        }
+    }
+
     /// How many tokens.
     pub fn len(&self, masks: &VocabMasks) -> usize {
         match self {
             TokenSet::Accepted(ids) => ids.len(),
             TokenSet::Rejected(ids) => masks.text_tokens - ids.len(),
             TokenSet::Dense(words) => words.iter().map(|w| w.count_ones() as usize).sum(),
+            TokenSet::Shared(words, ids) => ids.len() + words.iter().map(|w| w.count_ones() as usize).sum::<usize>(),
         }
     }
 
     pub fn size(&self) -> usize {
         match self {
-            TokenSet::Accepted(v) | TokenSet::Rejected(v) | TokenSet::Dense(v) => v.len() * 4,
+            TokenSet::Accepted(v) | TokenSet::Rejected(v) | TokenSet::Dense(v) | TokenSet::Shared(_, v) => v.len() * 4,
         }
     }
 }
@@ -208,6 +234,7 @@ pub struct VocabMasks {
     pub text: Box<[u32]>,
     pub text_tokens: usize,
     pub children: Children,
+    pub runs: Arc<runs::Runs>,
 }
 
 /// The trie's children side by side. A walk looks at all children of a node and goes into few; in the trie itself they
@@ -263,6 +290,6 @@ impl VocabMasks {
         let mut text = vec![0u32; words].into_boxed_slice();
         let order = vocab.trie().order;
         order.iter().for_each(|&t| text[t as usize / 32] |= 1 << (t % 32));
-        VocabMasks { words, text, text_tokens: order.len(), children: Children::of(&vocab.trie()) }
+        VocabMasks { words, text, text_tokens: order.len(), children: Children::of(&vocab.trie()), runs: Arc::default() }
     }
 }

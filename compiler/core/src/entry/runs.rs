@@ -1,0 +1,96 @@
+//! Runs: what all tokens look like after leading bytes of a small set, whitespace above all.
+//!
+//! Nearly every state of a JSON unit loops on whitespace, and a vocabulary has hundreds of tokens of nothing but
+//! whitespace and tens of thousands that begin with some. Which tokens lie wholly inside the run, and what remains of the
+//! others behind it, depends on the vocabulary alone: it is worked out once per set of bytes. An entry of a state that
+//! loops on the set then takes the first as they are and walks the second from the state itself.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+
+use super::Remainder;
+use crate::unit::{has_byte, ByteSet};
+use crate::vocab::Vocabulary;
+
+/// The tokens of a vocabulary by what follows a run of certain bytes.
+#[derive(Debug)]
+pub struct Run {
+    /// Tokens of nothing but the bytes, as a bitmask.
+    pub within: Arc<[u32]>,
+    /// How many.
+    pub count: usize,
+    /// The other tokens that begin with at least one of the bytes, by what follows the run.
+    pub rest: Remainder,
+    /// Children of each node of `rest`, side by side.
+    pub child_start: Box<[u32]>,
+    pub children: Box<[(u8, u32)]>,
+}
+
+/// Runs by their bytes, each made on first use.
+#[derive(Debug, Default)]
+pub struct Runs {
+    known: RwLock<FxHashMap<ByteSet, Arc<Run>>>,
+}
+
+/// Sets of more bytes than this have no run of their own: most tokens would be inside.
+const MOST_BYTES: u32 = 6;
+/// Sets kept.
+const MOST_RUNS: usize = 8;
+
+impl Runs {
+    /// The run of a set of bytes, if it is small enough to have one.
+    pub fn of(&self, bytes: &ByteSet, vocab: &Vocabulary) -> Option<Arc<Run>> {
+        if bytes.iter().map(|w| w.count_ones()).sum::<u32>() > MOST_BYTES {
+            return None;
+        }
+        if let Some(run) = self.known.read().get(bytes) {
+            return Some(run.clone());
+        }
+        if self.known.read().len() >= MOST_RUNS {
+            return None;
+        }
+        let run = Arc::new(Run::build(bytes, vocab));
+        let mut known = self.known.write();
+        Some(known.entry(*bytes).or_insert(run).clone())
+    }
+}
+
+impl Run {
+    fn build(bytes: &ByteSet, vocab: &Vocabulary) -> Run {
+        let mut within = vec![0u32; vocab.len().div_ceil(32)];
+        let mut count = 0;
+        let mut rest: Vec<(&[u8], u32, u8)> = vec![];
+        for &t in vocab.trie().order {
+            let text = vocab.bytes(t);
+            match text.iter().position(|&b| !has_byte(bytes, b)) {
+                None => {
+                    within[t as usize / 32] |= 1 << (t % 32);
+                    count += 1;
+                }
+                Some(0) => {}
+                Some(run) => rest.push((&text[run..], t, 0)),
+            }
+        }
+        let rest = Remainder::build(rest, false);
+        let n = rest.byte.len();
+        let mut child_start = Vec::with_capacity(n + 1);
+        let mut children = Vec::with_capacity(n);
+        for i in 0..n {
+            child_start.push(children.len() as u32);
+            let mut c = i + 1;
+            while c < rest.end[i] as usize {
+                children.push((rest.byte[c], c as u32));
+                c = rest.end[c] as usize;
+            }
+        }
+        child_start.push(children.len() as u32);
+        Run { within: within.into(), count, rest, child_start: child_start.into(), children: children.into() }
+    }
+
+    #[inline]
+    pub fn children(&self, node: u32) -> std::ops::Range<u32> {
+        self.child_start[node as usize]..self.child_start[node as usize + 1]
+    }
+}
