@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use gramary_compiler::entry::{build, diff, Entry, Exit, ExitTo, Family, TokenSet, VocabMasks};
-use gramary_compiler::machine::{Item, Machine, DEAD_SET, DONE, LEFT, TOP};
+use gramary_compiler::machine::{Item, Machine, Spare, DEAD_SET, DONE, LEFT, TOP};
 use gramary_compiler::program::Program;
 use gramary_compiler::unit::{Digest, EntryKey, Unit};
 use gramary_compiler::vocab::Vocabulary;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -24,6 +24,24 @@ pub struct Tokens {
     pub builds: AtomicU64,
     /// What was read from disk, until a unit asks for it.
     pub loaded: RwLock<Loaded>,
+    /// Memory of tables that are gone.
+    spare: Mutex<Vec<Spare>>,
+}
+
+/// Tables kept for their memory, and how large one may be.
+const MOST_SPARE: usize = 16;
+const MOST_SPARE_BYTES: usize = 4 << 20;
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        if self.machine.size() <= MOST_SPARE_BYTES {
+            let mut spare = self.tokens.spare.lock();
+            if spare.len() < MOST_SPARE {
+                let taken = self.machine.take_spare();
+                spare.push(taken);
+            }
+        }
+    }
 }
 
 /// Entries and families by their unit's digest and their key.
@@ -36,7 +54,7 @@ pub struct Loaded {
 impl Tokens {
     pub fn new(vocab: Vocabulary) -> Tokens {
         let masks = VocabMasks::of(&vocab);
-        Tokens { vocab, masks, hits: AtomicU64::new(0), builds: AtomicU64::new(0), loaded: RwLock::default() }
+        Tokens { vocab, masks, hits: AtomicU64::new(0), builds: AtomicU64::new(0), loaded: RwLock::default(), spare: Mutex::default() }
     }
 
     /// Longest token in bytes: how far one token can move a counter.
@@ -132,7 +150,8 @@ pub struct Table {
 
 impl Table {
     pub fn new(program: Arc<Program>, tokens: Arc<Tokens>, items_per_set: usize) -> Table {
-        let machine = Machine::new(program, items_per_set, tokens.reach());
+        let spare = tokens.spare.lock().pop().unwrap_or_default();
+        let machine = Machine::reusing(spare, program, items_per_set, tokens.reach());
         Table {
             machine,
             tokens,

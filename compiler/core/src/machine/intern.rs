@@ -57,6 +57,14 @@ impl<T: Atom> Interner<T> {
         (id, true)
     }
 
+    /// Forget everything, keep the memory.
+    pub fn clear(&mut self) {
+        self.arena.clear();
+        self.spans.clear();
+        self.hashes.clear();
+        self.table.fill(VACANT);
+    }
+
     fn grow(&mut self) {
         let n = self.table.len() * 2;
         let mut table = vec![VACANT; n];

@@ -127,6 +127,19 @@ struct Bound {
     links: Box<[u32]>,
 }
 
+/// The memory of a machine that is no more, for the next one: fresh memory costs a page fault for every 4 KiB, which is
+/// more than what most requests do with it.
+#[derive(Debug, Default)]
+pub struct Spare {
+    kernels: Interner<Item>,
+    sets: Vec<Set>,
+    regs: Interner<u32>,
+    scans: Vec<Item>,
+    waits: Vec<Wait>,
+    rows: Vec<u32>,
+    loops: Vec<SetLoop>,
+}
+
 /// The table of one grammar's sets.
 #[derive(Debug)]
 pub struct Machine {
@@ -151,17 +164,23 @@ pub struct Machine {
 impl Machine {
     /// A machine for `program` with room for `items_per_set` items a set. `reach`: bytes of the longest token.
     pub fn new(program: Arc<Program>, items_per_set: usize, reach: u32) -> Machine {
+        Machine::reusing(Spare::default(), program, items_per_set, reach)
+    }
+
+    /// The same, in the memory of another machine.
+    pub fn reusing(spare: Spare, program: Arc<Program>, items_per_set: usize, reach: u32) -> Machine {
+        let Spare { kernels, sets, regs, scans, waits, rows, loops } = spare;
         let mut m = Machine {
             program,
             nodes: vec![],
             by_link: FxHashMap::default(),
-            kernels: Interner::default(),
-            sets: vec![],
-            regs: Interner::default(),
-            scans: vec![],
-            waits: vec![],
-            rows: vec![],
-            loops: vec![],
+            kernels,
+            sets,
+            regs,
+            scans,
+            waits,
+            rows,
+            loops,
             items_per_set,
             reach,
             overflow: false,
@@ -170,6 +189,27 @@ impl Machine {
         };
         m.seed();
         m
+    }
+
+    /// Take the memory out; the machine must not be used any more.
+    pub fn take_spare(&mut self) -> Spare {
+        let mut spare = Spare {
+            kernels: std::mem::take(&mut self.kernels),
+            sets: std::mem::take(&mut self.sets),
+            regs: std::mem::take(&mut self.regs),
+            scans: std::mem::take(&mut self.scans),
+            waits: std::mem::take(&mut self.waits),
+            rows: std::mem::take(&mut self.rows),
+            loops: std::mem::take(&mut self.loops),
+        };
+        spare.kernels.clear();
+        spare.regs.clear();
+        spare.sets.clear();
+        spare.scans.clear();
+        spare.waits.clear();
+        spare.rows.clear();
+        spare.loops.clear();
+        spare
     }
 
     fn seed(&mut self) {
