@@ -51,7 +51,7 @@ pub fn find(fsm: &Fsm) -> Vec<Tail> {
         let edges = &fsm.states[q as usize].edges;
         let looped: u32 =
             edges.iter().filter(|e| e.target == q && e.act == PLAIN).map(|e| (e.hi - e.lo) as u32 + 1).sum();
-        if looped >= 64 {
+        if looped >= 16 {
             found.extend(key_tail(fsm, q));
         } else if edges.len() <= 8 && edges.iter().any(|e| e.lo == b':' && e.hi == b':' && e.target != q) {
             found.extend(value_tail(fsm, q));

@@ -29,16 +29,15 @@ pub struct Tokens {
 }
 
 /// Tables kept for their memory, and how large one may be.
-const MOST_SPARE: usize = 16;
+const MOST_SPARE: usize = 32;
 const MOST_SPARE_BYTES: usize = 4 << 20;
 
 impl Drop for Table {
     fn drop(&mut self) {
-        if self.machine.size() <= MOST_SPARE_BYTES {
-            let mut spare = self.tokens.spare.lock();
-            if spare.len() < MOST_SPARE {
-                let taken = self.machine.take_spare();
-                spare.push(taken);
+        let mut spare = self.tokens.spare.lock();
+        for machine in [&mut self.machine, &mut self.scratch] {
+            if machine.size() <= MOST_SPARE_BYTES && spare.len() < MOST_SPARE {
+                spare.push(machine.take_spare());
             }
         }
     }
@@ -62,14 +61,22 @@ impl Tokens {
         self.vocab.max_token_len() as u32
     }
 
+    /// The entry of a state and register class, if it is there.
+    pub fn known(&self, unit: &Unit, state: u32, regs: &[u32]) -> Option<Arc<Entry>> {
+        let found = unit.entries.read().get(&(state, SmallVec::from_slice(regs))).cloned();
+        if found.is_some() {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+        }
+        found
+    }
+
     /// The entry of an item, from the unit's cache or built now. The item's registers must be clamped.
     pub fn entry(&self, machine: &mut Machine, node: u32, state: u32, regs: u32) -> Arc<Entry> {
         let unit = machine.unit(node).clone();
-        let key = (state, SmallVec::<[u32; 4]>::from_slice(machine.regs(regs)));
-        if let Some(entry) = unit.entries.read().get(&key) {
-            self.hits.fetch_add(1, Ordering::Relaxed);
-            return entry.clone();
+        if let Some(entry) = self.known(&unit, state, machine.regs(regs)) {
+            return entry;
         }
+        let key = (state, SmallVec::<[u32; 4]>::from_slice(machine.regs(regs)));
         let loaded = match unit.local {
             true => None,
             false => self.loaded.read().entries.get(&(unit.digest, key.clone())).cloned(),
@@ -137,6 +144,8 @@ const UNKNOWN: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Table {
     pub machine: Machine,
+    /// Where entries are built. Its sets are of no use to the requests' own, and there are many.
+    scratch: Machine,
     tokens: Arc<Tokens>,
     recipes: Vec<Recipe>,
     by_parts: FxHashMap<Parts, u32>,
@@ -150,10 +159,15 @@ pub struct Table {
 
 impl Table {
     pub fn new(program: Arc<Program>, tokens: Arc<Tokens>, items_per_set: usize) -> Table {
-        let spare = tokens.spare.lock().pop().unwrap_or_default();
-        let machine = Machine::reusing(spare, program, items_per_set, tokens.reach());
+        let (spare, other) = {
+            let mut spare = tokens.spare.lock();
+            (spare.pop().unwrap_or_default(), spare.pop().unwrap_or_default())
+        };
+        let machine = Machine::reusing(spare, program.clone(), items_per_set, tokens.reach());
+        let scratch = Machine::reusing(other, program, items_per_set, tokens.reach());
         Table {
             machine,
+            scratch,
             tokens,
             recipes: vec![],
             by_parts: FxHashMap::default(),
@@ -315,7 +329,18 @@ impl Table {
         if let Some(&id) = self.entry_of.get(&key) {
             return id;
         }
-        let entry = self.tokens.entry(&mut self.machine, item.node, item.state, item.regs);
+        let unit = self.machine.unit(item.node).clone();
+        let entry = match self.tokens.known(&unit, item.state, self.machine.regs(item.regs)) {
+            Some(entry) => entry,
+            None => {
+                let link = self.machine.link(item.node);
+                let node = link.map_or(item.node, |link| self.scratch.bind(link));
+                let regs = self.scratch.intern_regs(self.machine.regs(item.regs));
+                let entry = self.tokens.entry(&mut self.scratch, node, item.state, regs);
+                self.scratch.clear();
+                entry
+            }
+        };
         self.entries.push(entry);
         let id = self.entries.len() as u32 - 1;
         self.entry_of.insert(key, id);
@@ -436,7 +461,7 @@ impl Table {
 
     /// Bytes held, entries (which belong to their units) not counted.
     pub fn size(&self) -> usize {
-        self.machine.size() + self.bytes + self.recipe_of.len() * 4 + self.entry_of.len() * 24 + self.places.len() * 4
+        self.machine.size() + self.scratch.size() + self.bytes + self.recipe_of.len() * 4 + self.entry_of.len() * 24 + self.places.len() * 4
     }
 
     pub fn counts(&self) -> (usize, usize) {

@@ -61,6 +61,10 @@ impl<T: Atom> Interner<T> {
     pub fn clear(&mut self) {
         self.arena.clear();
         self.spans.clear();
+        if self.table.len() > 8 * self.hashes.len().max(64) {
+            // A large table that few used: clearing it would cost more than growing again.
+            self.table.truncate(64);
+        }
         self.hashes.clear();
         self.table.fill(VACANT);
     }

@@ -212,6 +212,22 @@ impl Machine {
         spare
     }
 
+    /// Forget all sets; nodes stay bound.
+    pub fn clear(&mut self) {
+        let spare = self.take_spare();
+        Spare {
+            kernels: self.kernels,
+            sets: self.sets,
+            regs: self.regs,
+            scans: self.scans,
+            waits: self.waits,
+            rows: self.rows,
+            loops: self.loops,
+        } = spare;
+        self.overflow = false;
+        self.seed();
+    }
+
     fn seed(&mut self) {
         self.regs.intern(&[]);
         for kernel in [&[][..], &[DONE], &[LEFT]] {
