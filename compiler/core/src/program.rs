@@ -147,13 +147,21 @@ impl UnitStore {
                     let digest = tails::digest(&tail.fsm, callee.and_then(of_callee).as_ref());
                     let id = slots.by_digest.get(&digest).copied().unwrap_or_else(|| {
                         let id = slots.reserve(digest);
-                        let unit = Arc::new(Unit::new(if tail.key { "rest of a key" } else { "rest of a pair" }, digest, tail.fsm));
+                        let unit = Arc::new(Unit::new(
+                            if tail.key { "rest of a key" } else { "rest of a pair" },
+                            digest,
+                            tail.fsm,
+                        ));
                         size += unit.size() + 160;
                         let links = callee.into_iter().collect();
-                        slots.nodes[id as usize] = Some(Arc::new(Node { unit, links, digest, component: 0, height: 0 }));
+                        slots.nodes[id as usize] =
+                            Some(Arc::new(Node { unit, links, digest, component: 0, height: 0 }));
                         id
                     });
-                    aliases.push((tail.state, Alias { link: links.len() as u32, act: tail.act, target: tail.target, key: tail.key }));
+                    aliases.push((
+                        tail.state,
+                        Alias { link: links.len() as u32, act: tail.act, target: tail.target, key: tail.key },
+                    ));
                     links.push(Link::Store(id));
                 }
                 Arc::new(Unit::with_aliases(&r.name, digests.unit[rule], r.fsm, aliases.into()))

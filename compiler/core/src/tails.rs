@@ -164,14 +164,7 @@ fn value_stretch(s: &mut Stretch<'_>, from: u32) -> Option<(u32, RefEdge, u32)> 
 }
 
 /// Close a stretch with its end state.
-fn finish(
-    mut s: Stretch<'_>,
-    state: u32,
-    act: u16,
-    target: u32,
-    key: bool,
-    reference: Option<(u32, RefEdge)>,
-) -> Tail {
+fn finish(mut s: Stretch<'_>, state: u32, act: u16, target: u32, key: bool, reference: Option<(u32, RefEdge)>) -> Tail {
     let end = s.fsm.states.len() as u32;
     s.fsm.states.push(State { accept: PLAIN, ..State::default() });
     s.fsm.states[0].edges.sort_unstable();

@@ -41,9 +41,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let sets = grammar.stats().sets;
         let built = tokens.builds.load(std::sync::atomic::Ordering::Relaxed) - before;
         if !matcher.accept(token)? {
-            return Err(format!("{:?} is not allowed at byte {at}", String::from_utf8_lossy(&text[at..at + len])).into());
+            return Err(
+                format!("{:?} is not allowed at byte {at}", String::from_utf8_lossy(&text[at..at + len])).into()
+            );
         }
-        println!("{:>8.1} us {built} built {sets:>5} sets {:?}", took.as_secs_f64() * 1e6, String::from_utf8_lossy(&text[at..at + len]));
+        println!(
+            "{:>8.1} us {built} built {sets:>5} sets {:?}",
+            took.as_secs_f64() * 1e6,
+            String::from_utf8_lossy(&text[at..at + len])
+        );
         at += len;
     }
     // Build each entry of the schema's own units again, warm, and time it.
@@ -77,8 +83,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     costs.sort();
-    for (warm, cold, unit, state, diff, form, rest) in costs.iter().rev().take(60) {
-        println!("warm {warm:>8} ns  first {cold:>8} ns  {unit} {state} {} {form}, {rest} remainder nodes", if *diff { "diff" } else { "" });
+    for (warm, cold, unit, state, diff, form, rest) in costs.iter().rev().take(4000) {
+        println!(
+            "warm {warm:>8} ns  first {cold:>8} ns  {unit} {state} {} {form}, {rest} remainder nodes",
+            if *diff { "diff" } else { "" }
+        );
     }
     Ok(())
 }

@@ -53,7 +53,14 @@ pub struct Loaded {
 impl Tokens {
     pub fn new(vocab: Vocabulary) -> Tokens {
         let masks = VocabMasks::of(&vocab);
-        Tokens { vocab, masks, hits: AtomicU64::new(0), builds: AtomicU64::new(0), loaded: RwLock::default(), spare: Mutex::default() }
+        Tokens {
+            vocab,
+            masks,
+            hits: AtomicU64::new(0),
+            builds: AtomicU64::new(0),
+            loaded: RwLock::default(),
+            spare: Mutex::default(),
+        }
     }
 
     /// Longest token in bytes: how far one token can move a counter.
@@ -461,7 +468,12 @@ impl Table {
 
     /// Bytes held, entries (which belong to their units) not counted.
     pub fn size(&self) -> usize {
-        self.machine.size() + self.scratch.size() + self.bytes + self.recipe_of.len() * 4 + self.entry_of.len() * 24 + self.places.len() * 4
+        self.machine.size()
+            + self.scratch.size()
+            + self.bytes
+            + self.recipe_of.len() * 4
+            + self.entry_of.len() * 24
+            + self.places.len() * 4
     }
 
     pub fn counts(&self) -> (usize, usize) {

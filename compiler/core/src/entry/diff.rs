@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use super::build::{covers, remainder, Ranges};
 use super::{Entry, Exit, ExitTo, TokenSet, VocabMasks};
-use crate::fsm::NONE;
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
 use crate::unit::{insert_range, ByteSet};
 use crate::vocab::Vocabulary;
@@ -50,7 +49,8 @@ pub fn build(
     let mut leaves: Vec<u32> = vec![];
     let kids = &masks.children;
     let (at, end) = kids.range(0);
-    let differ = differing(m, own, based, base);
+    let start = (item, based);
+    let differ = differing(m, own, based, start, base);
     let mut path = vec![Pair { at, end, own, base: based, differ }];
     while let Some(top) = path.last_mut() {
         let Some((byte, i)) = kids.next(&mut top.at, top.end, &top.differ) else {
@@ -84,7 +84,7 @@ pub fn build(
             leaves.push(i);
         }
         let (at, end) = kids.range(i);
-        let differ = differing(m, own, based, base);
+        let differ = differing(m, own, based, start, base);
         path.push(Pair { at, end, own, base: based, differ });
     }
     let exits: Vec<Exit> = remainder(&trie, vocab, &leaves, &accepted, vec![])
@@ -103,17 +103,14 @@ pub fn build(
 }
 
 /// Bytes on which the next sets can differ: a state that falls back to the very alias the base stands in differs on its
-/// own edges only.
-fn differing(m: &mut Machine, own: u32, based: u32, base: u32) -> ByteSet {
+/// own edges only. `start`: the entry's item, and the set of arriving in `base` with its registers.
+fn differing(m: &Machine, own: u32, based: u32, start: (Item, u32), base: u32) -> ByteSet {
     let &[item] = m.kernel(own) else { return ALL };
-    if item.node == u32::MAX {
+    if (item.node, item.regs, item.ret) != (start.0.node, start.0.regs, start.0.ret) || based != start.1 {
         return ALL;
     }
-    let unit = m.unit(item.node).clone();
-    if unit.fallback[item.state as usize] == NONE
-        || unit.fallback[item.state as usize] != base
-        || m.arrive(Item { state: base, ..item }) != based
-    {
+    let unit = m.unit(item.node);
+    if unit.fallback[item.state as usize] != base {
         return ALL;
     }
     let mut bytes = [0; 4];

@@ -290,6 +290,12 @@ impl VocabMasks {
         let mut text = vec![0u32; words].into_boxed_slice();
         let order = vocab.trie().order;
         order.iter().for_each(|&t| text[t as usize / 32] |= 1 << (t % 32));
-        VocabMasks { words, text, text_tokens: order.len(), children: Children::of(&vocab.trie()), runs: Arc::default() }
+        VocabMasks {
+            words,
+            text,
+            text_tokens: order.len(),
+            children: Children::of(&vocab.trie()),
+            runs: Arc::default(),
+        }
     }
 }
