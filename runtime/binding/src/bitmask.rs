@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 
 /// An int32 array in memory that Python keeps alive for the duration of the call.
 pub struct Rows {
@@ -16,7 +17,8 @@ impl Rows {
     /// `target`: a numpy array, anything with `__array_interface__`, a CPU torch tensor, or an address (then rows are
     /// `row_words` apart and the caller vouches for them).
     pub fn of(target: &Bound<'_, PyAny>, row_words: usize) -> PyResult<Rows> {
-        if let Ok(at) = target.extract::<usize>() {
+        if target.is_instance_of::<PyInt>() {
+            let at: usize = target.extract()?;
             if at == 0 || at % 4 != 0 {
                 return Err(PyValueError::new_err("the address of a bitmask must be that of an aligned int32 array"));
             }

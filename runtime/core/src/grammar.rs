@@ -9,10 +9,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use gramary_compiler::digest::node_digest;
 use gramary_compiler::entry::build;
 use gramary_compiler::machine::Machine;
 use gramary_compiler::program::Program;
-use gramary_compiler::unit::{Link, Node};
+use gramary_compiler::tools::choice;
+use gramary_compiler::unit::{Digest, Link, Node};
 use gramary_compiler::Limits;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -168,8 +170,25 @@ impl Grammar {
     }
 
     /// Identity of the whole grammar.
-    pub fn digest(&self) -> [u8; 32] {
-        self.program.node(self.program.root).digest
+    pub fn digest(&self) -> Digest {
+        self.digest_of(self.program.root)
+    }
+
+    /// Request-local nodes have no digest of their own until somebody asks. They do not refer to each other in circles: a
+    /// dispatch refers to choices, and those to stored nodes.
+    fn digest_of(&self, link: Link) -> Digest {
+        let node = self.program.node(link);
+        match link {
+            Link::Store(_) => node.digest,
+            Link::Local(_) if node.unit.local => choice::digest(&node.unit, |c| match node.links[c as usize] {
+                Link::Store(id) => self.program.node(Link::Store(id)).digest,
+                Link::Local(_) => [0; 32],
+            }),
+            Link::Local(_) => {
+                let bound: Vec<Digest> = node.links.iter().map(|&l| self.digest_of(l)).collect();
+                node_digest(node.unit.digest, bound.into_iter())
+            }
+        }
     }
 
     /// The states without an entry that are most expensive to build, dearest first, at most `k`.

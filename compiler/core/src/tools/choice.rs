@@ -7,7 +7,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::fsm::{Callee, Edge, RefEdge, NONE, PLAIN, REJECT};
-use crate::unit::{Link, Unit};
+use crate::unit::{Digest, Link, Unit};
+use crate::FORMAT_VERSION;
 
 /// One tag.
 #[derive(Clone, Debug)]
@@ -98,6 +99,40 @@ pub fn choose(tags: &[Tag<'_>]) -> Choice {
         (0..callees.len() as u32).map(Callee::Rule).collect(),
     );
     Choice { unit, links: callees.into(), tags: n, inner }
+}
+
+/// The identity of a choice: its tags, in whatever order they were given. `content` is the digest of a callee.
+pub fn digest(unit: &Unit, content: impl Fn(u32) -> Digest) -> Digest {
+    let mut tags: Vec<(Vec<u8>, Digest, Vec<u8>)> = vec![];
+    let mut work: Vec<(u32, Vec<u8>)> = vec![(0, vec![])];
+    while let Some((state, path)) = work.pop() {
+        for r in unit.own_refs(state) {
+            let mut end = vec![];
+            let mut at = r.target;
+            while let Some(e) = unit.own_edges(at).first() {
+                end.push(e.lo);
+                at = e.target;
+            }
+            tags.push((path.clone(), content(r.callee), end));
+        }
+        for e in unit.own_edges(state) {
+            let mut longer = path.clone();
+            longer.push(e.lo);
+            work.push((e.target, longer));
+        }
+    }
+    tags.sort_unstable();
+    let mut h = blake3::Hasher::new();
+    h.update(b"choice");
+    h.update(&FORMAT_VERSION.to_le_bytes());
+    for (begin, content, end) in tags {
+        h.update(&(begin.len() as u32).to_le_bytes());
+        h.update(&begin);
+        h.update(&content);
+        h.update(&(end.len() as u32).to_le_bytes());
+        h.update(&end);
+    }
+    *h.finalize().as_bytes()
 }
 
 /// Sort by state into offsets and values; the order within a state is kept.
