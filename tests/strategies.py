@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -198,11 +198,13 @@ def regular(draw: Draw, depth: int = 3, operators: bool = True) -> Expr:
 
 @st.composite
 def context_free(draw: Draw, rules: int, depth: int = 3) -> Expr:
-    """An expression that may refer to any of the rules."""
-    kinds = ["terminal", "ref", "ref"]
+    """An expression that may refer to any of the rules, or hold special tokens."""
+    kinds = ["terminal", "ref", "ref", "ref", "ref", "token"]
     if depth > 0:
-        kinds += ["seq", "seq", "seq", "alt", "alt", "repeat", "regular", "empty"]
+        kinds += ["seq"] * 6 + ["alt"] * 4 + ["repeat", "repeat", "regular", "regular", "empty"]
     kind = draw(st.sampled_from(kinds))
+    if kind == "token":
+        return token(draw(st.sampled_from(SPECIAL)))
     inner = context_free(rules, depth - 1)
     if kind == "terminal":
         return draw(terminals())
@@ -329,17 +331,29 @@ grammars = st.one_of(
 # ------------------------------------------------------------------------------------------------ vocabularies
 
 
+#: Ids of special tokens in every vocabulary of ``vocabularies``: two that grammars may use, and one to stop with.
+SPECIAL = (0, 1)
+STOP = 2
+
+
 @dataclass(frozen=True)
 class Tokens:
-    """A vocabulary: bytes by id (``None``: unused), and which ids are special."""
+    """A vocabulary: bytes by id (``None``: unused). The first three ids are special."""
 
     bytes_of: list[bytes | None]
-    special: list[int] = field(default_factory=list)
+
+    @property
+    def special(self) -> list[int]:
+        return [*SPECIAL, STOP]
 
     @property
     def text(self) -> dict[int, bytes]:
         """Ids that stand for bytes, some of them for none."""
-        return {i: b for i, b in enumerate(self.bytes_of) if b is not None and i not in self.special}
+        return {i: b for i, b in enumerate(self.bytes_of) if b is not None and i > STOP}
+
+    @staticmethod
+    def of(texts: Sequence[bytes | None]) -> Tokens:
+        return Tokens([b"<0>", b"a", b"</s>", *texts])
 
 
 ALPHABET = sorted(set((LETTERS + WIDE + 'xyzX[]{}":,. 12t0u\\e!\n369').encode()))
@@ -353,29 +367,22 @@ def vocabularies(draw: Draw, words: bytes = bytes(ALPHABET)) -> Tokens:
     """
     single = [bytes([b]) for b in ALPHABET]
     if draw(st.integers(0, 9)) == 0:
-        return Tokens(list(draw(st.permutations(single))), [])
+        return Tokens.of(draw(st.permutations(single)))
     random_text = st.text(st.sampled_from(LETTERS + WIDE), min_size=1, max_size=5).map(str.encode)
-    cut = st.builds(lambda i, n: words[i : i + n], st.integers(0, max(len(words) - 1, 0)), st.integers(1, 6))
-    tokens: list[bytes | None] = list(draw(st.lists(st.one_of(random_text, cut), min_size=1, max_size=25)))
-    tokens += [t[: len(t) // 2 + 1] for t in tokens if t and draw(st.integers(0, 3)) == 0]
+    last = max(len(words) - 1, 0)
+    cut = st.builds(lambda i, n: words[i : i + n], st.integers(0, last), st.integers(1, 6))
+    texts: list[bytes] = draw(st.lists(st.one_of(random_text, cut), min_size=1, max_size=25))
+    texts += [t[: len(t) // 2 + 1] for t in texts if draw(st.integers(0, 3)) == 0]
     if draw(st.booleans()):
-        tokens += single
+        texts += single
     if draw(st.booleans()):
-        tokens.append(draw(st.sampled_from([t for t in tokens if t is not None])))
+        texts.append(draw(st.sampled_from(texts)))
     if draw(st.integers(0, 3)) == 0:
-        tokens.append(b"")
-    if draw(st.integers(0, 3)) == 0:
-        tokens.append(None)
+        texts.append(b"")
     if draw(st.booleans()):
-        tokens.append(b"\xff")
-        tokens.append(b'\xa9"')
-    order = list(draw(st.permutations(range(len(tokens)))))
-    tokens = [tokens[i] for i in order]
-    special = []
-    for _ in range(draw(st.integers(0, 2))):
-        special.append(len(tokens))
-        tokens.append(b"<s>" if draw(st.booleans()) else draw(st.sampled_from(single)))
-    return Tokens(tokens, special)
+        texts += [b"\xff", b'\xa9"']
+    unused: list[bytes | None] = [None] if draw(st.integers(0, 3)) == 0 else []
+    return Tokens.of(draw(st.permutations([*texts, *unused])))
 
 
 # ------------------------------------------------------------------------------------------------ walks
@@ -392,10 +399,10 @@ def walk(reference: Reference, steps: int, rng: random.Random, alphabet: Sequenc
     return states
 
 
-def sample_word(reference: Reference, rng: random.Random, steps: int = 40) -> bytes:
-    """A random prefix of a word, as bytes."""
+def sample(reference: Reference, rng: random.Random, longest: int = 40) -> bytes:
+    """The beginning of a random word; often a whole one."""
     state, word = reference.start, bytearray()
-    for _ in range(steps):
+    while len(word) < longest:
         ways = [(b, s) for b in ALPHABET if (s := state.feed(b)) is not None]
         if not ways or (state.complete and rng.random() < 0.2):
             break
