@@ -67,6 +67,11 @@ def ref(rule: int) -> Expr:
     return {"rule": rule}
 
 
+def text(rule: int, low: int = 0, high: int | None = None) -> Expr:
+    """A JSON string with bounds on its length; ``rule`` must be the ``JSON_STRING`` rule."""
+    return {"call": {"rule": rule, "args": [[low, high]]}}
+
+
 def token(token_id: int) -> Expr:
     return {"token": token_id}
 
@@ -281,7 +286,7 @@ NAMES = ["a", "b", "ab", "c", "é", "a b", ""]
 @st.composite
 def object_grammars(draw: Draw) -> Json:
     names = draw(st.lists(st.sampled_from(NAMES), max_size=4, unique=True))
-    value = st.sampled_from([lit("1"), lit("12"), alt(lit("t"), lit("tu")), ref(1), repeat(lit("0"), 1, 3), ref(0)])
+    value = st.sampled_from([lit("1"), lit("12"), alt(lit("t"), lit("tu")), text(1), text(1, 1, 2), ref(0)])
     properties = [(name, draw(st.one_of(value, value, value, st.none())), draw(st.booleans())) for name in names]
     properties = [(n, v, r and v is not None) for n, v, r in properties]
     keys: list[Expr | None] = [
@@ -300,8 +305,8 @@ def object_grammars(draw: Draw) -> Json:
 
 @st.composite
 def dispatch_grammars(draw: Draw) -> Json:
-    text = st.text(st.sampled_from("abc"), min_size=1, max_size=4)
-    triggers = draw(st.lists(text, min_size=1, max_size=3, unique=True))
+    patterns = st.text(st.sampled_from("abc"), min_size=1, max_size=4)
+    triggers = draw(st.lists(patterns, min_size=1, max_size=3, unique=True))
     handler = st.sampled_from(
         [lit("x"), lit("aX"), seq(byte_class("a-c"), lit("y")), ref(1), repeat(lit("b"), 1, 3), lit("bcz")]
     )

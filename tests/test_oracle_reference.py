@@ -117,6 +117,7 @@ def test_every_viable_prefix_can_be_completed(grammar: Any, seed: int) -> None:
         return
     state = ir.walk(reference, 6, random.Random(seed))[-1]
     seen = 0
+    symbols = [*ir.ALPHABET, *map(Special, ir.SPECIAL)]
     work = [state]
     while work and seen < 200:
         state = work.pop(0)
@@ -175,7 +176,7 @@ def check(grammar: Any, yes: list[str], no: list[str], dead: list[str]) -> None:
 
 
 def test_objects_in_declared_order() -> None:
-    one, text = ir.lit("1"), ir.ref(1)
+    one, text = ir.lit("1"), ir.text(1)
     grammar = ir.grammar(
         ir.obj([("a", one, True), ("b", text, False), ("no", None, False)], [(None, one)], high=3), ir.JSON_STRING
     )
