@@ -22,7 +22,9 @@ from hypothesis import strategies as st
 from gramary.compiler.errors import LimitExceeded, UnsatisfiableSchema, UnsupportedSchema
 from gramary.runtime._core import CompiledGrammar, Compiler, Limits, Vocabulary
 
+from . import strategies as ir
 from .oracle import brute_force, mask
+from .reference import Reference
 
 WORDS = [b'{"', b'":', b'", "', b"true", b"null", b"10", b"0.", b"\\u00", b'{"a": ', b"[]", b'"}', b", ", b"e1", b"bab"]
 TOKENS = [*(bytes([b]) for b in range(256)), *WORDS, b"</s>"]
@@ -306,6 +308,70 @@ def test_what_masks_allow_is_valid(schema: Any, seed: int, order: str) -> None:
             written = text.decode()
             event("finished")
             assert judge.is_valid(json.loads(written, parse_float=Decimal)), written
+
+
+# ------------------------------------------------------------------------------------------------ strings
+
+
+@st.composite
+def patterns(draw: Any, depth: int = 2) -> tuple[str, Any]:
+    """A pattern, and the same over characters of a JSON string (spelt without needless escapes), as IR."""
+    kind = draw(st.sampled_from(["letter", "letter", *(["seq", "alt", "count", "count"] if depth else [])]))
+    if kind == "letter":
+        lo, hi = draw(st.sampled_from(["aa", "bb", "ab", "bc", "ac"]))
+        return f"[{lo}-{hi}]", ir.json_chars((ord(lo), ord(hi)), free=False)
+    if kind == "count":
+        text, body = draw(patterns(depth - 1))
+        low = draw(st.integers(0, 9))
+        high = draw(st.one_of(st.none(), st.integers(low, low + 9)))
+        return f"(?:{text}){{{low},{'' if high is None else high}}}", ir.repeat(body, low, high)
+    texts, bodies = zip(*draw(st.lists(patterns(depth - 1), min_size=1, max_size=3)), strict=True)
+    if kind == "seq":
+        return "".join(texts), ir.seq(*bodies)
+    return "(?:" + "|".join(texts) + ")", ir.alt(*bodies)
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(patterns(), min_size=1, max_size=2),
+    st.integers(0, 12),
+    st.one_of(st.none(), st.integers(0, 16)),
+    st.integers(0, 2**32),
+)
+def test_constraints_on_one_string_leave_no_dead_end(
+    parts: list[tuple[str, Any]], low: int, high: int | None, seed: int
+) -> None:
+    """Patterns and lengths of one string, counters and all: every mask is what the reference says."""
+    schema: dict[str, Any] = {
+        "type": "string",
+        "minLength": low,
+        "allOf": [{"pattern": f"^(?:{p})$"} for p, _ in parts],
+    }
+    if high is not None:
+        schema["maxLength"] = high
+    length = ir.repeat(ir.json_chars((0, 0xD7FF), (0xE000, 0x10FFFF)), low, high)
+    body = ir.both(*(e for _, e in parts), length)
+    reference = Reference(ir.grammar(ir.seq(ir.lit('"'), body, ir.lit('"'))))
+    grammar = compiled(schema)
+    if grammar is UnsatisfiableSchema:
+        assert not reference.start.viable
+        return
+    if not isinstance(grammar, CompiledGrammar):
+        return
+    matcher, state, rng = grammar.matcher(), reference.start, random.Random(seed)
+    probe = [t for t, b in enumerate(TOKENS) if b in (b'"', b"a", b"b", b"c", b"d", b"\\", b"bab", b'"}', b"\\u00")]
+    for _ in range(14):
+        allowed = mask(matcher, len(TOKENS))
+        assert allowed & set(probe) == {t for t in probe if state.feed_all(TOKENS[t]) is not None}
+        assert (STOP in allowed) == state.complete
+        ways = [t for t in allowed if TOKENS[t] in (b'"', b"a", b"b", b"c", b"bab")]
+        if not ways:
+            break
+        token = rng.choice([t for t in ways if TOKENS[t] != b'"'] or ways)
+        assert matcher.accept_token(token)
+        following = state.feed_all(TOKENS[token])
+        assert following is not None
+        state = following
 
 
 def test_every_escape_of_a_name_is_the_name() -> None:

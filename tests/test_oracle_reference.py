@@ -124,7 +124,7 @@ def test_every_viable_prefix_can_be_completed(grammar: Any, seed: int) -> None:
         if state.complete:
             return
         seen += 1
-        work += [s for s in map(state.feed, ir.ALPHABET) if s is not None]
+        work += [s for s in map(state.feed, symbols) if s is not None]
     assert work
 
 
