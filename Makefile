@@ -18,7 +18,7 @@ demo: $(STAMP)/build $(TEKKEN)
 	@$(BIN)/python tests/benchmarks/demo.py --tokenizer $(TEKKEN)
 
 test: lint $(STAMP)/build $(TEKKEN)
-	cargo test --locked --quiet -p gramary-compiler -p gramary-runtime
+	cargo test --locked --quiet -p gramary-compiler -p gramary-runtime -p gramary-fuzz
 	$(BIN)/python -m pytest
 
 bench: $(STAMP)/build $(TEKKEN)

@@ -24,7 +24,7 @@ import itertools
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from .trees import SCALARS, Characters, Forest, Node
@@ -54,6 +54,15 @@ Callee = tuple[Any, ...]
 # ------------------------------------------------------------------------------------------------ the reference
 
 
+@cache
+def representatives(sets: frozenset[frozenset[int]]) -> list[int]:
+    """One byte of each class of bytes that are in the same sets."""
+    classes = [frozenset(range(256))]
+    for s in sets:
+        classes = [part for c in classes for part in (c & s, c - s) if part]
+    return [min(c) for c in classes]
+
+
 class Reference:
     """The language of a grammar."""
 
@@ -67,6 +76,7 @@ class Reference:
         self._calls: dict[Node, frozenset[tuple[Callee, Node]]] = {}
         self._unfolded: dict[Node, Node] = {}
         self._productive: dict[Node, bool] = {}
+        self._found_parts: dict[Node, list[Node]] = {}
         self._spelt: dict[tuple[int, str], Node] = {}
         self.nullable_callees = NullableCallees(self)
 
@@ -410,6 +420,11 @@ class Reference:
 
     def _parts(self, node: Node) -> Iterable[Node]:
         """The trees on whose productivity that of the tree depends."""
+        if node not in self._found_parts:
+            self._found_parts[node] = list(self._find_parts(node))
+        return self._found_parts[node]
+
+    def _find_parts(self, node: Node) -> Iterable[Node]:
         kind, args = node.kind, node.args
         if kind == "cat":
             return args
@@ -500,10 +515,7 @@ class Reference:
                 if n not in seen:
                     seen.add(n)
                     work.append(n)
-        kinds: dict[frozenset[frozenset[int]], int] = {}
-        for b in range(256):
-            kinds.setdefault(frozenset(s for s in sets if b in s), b)
-        return [*kinds.values(), *sorted(tokens, key=repr)]
+        return [*representatives(frozenset(sets)), *sorted(tokens, key=repr)]
 
     # -- Earley
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -65,6 +65,11 @@ def repeat(body: Expr, low: int = 0, high: int | None = None) -> Expr:
 
 def ref(rule: int) -> Expr:
     return {"rule": rule}
+
+
+def text(rule: int, low: int = 0, high: int | None = None) -> Expr:
+    """A JSON string with bounds on its length; ``rule`` must be the ``JSON_STRING`` rule."""
+    return {"call": {"rule": rule, "args": [[low, high]]}}
 
 
 def token(token_id: int) -> Expr:
@@ -198,11 +203,13 @@ def regular(draw: Draw, depth: int = 3, operators: bool = True) -> Expr:
 
 @st.composite
 def context_free(draw: Draw, rules: int, depth: int = 3) -> Expr:
-    """An expression that may refer to any of the rules."""
-    kinds = ["terminal", "ref", "ref"]
+    """An expression that may refer to any of the rules, or hold special tokens."""
+    kinds = ["terminal", "ref", "ref", "ref", "ref", "token"]
     if depth > 0:
-        kinds += ["seq", "seq", "seq", "alt", "alt", "repeat", "regular", "empty"]
+        kinds += ["seq"] * 6 + ["alt"] * 4 + ["repeat", "repeat", "regular", "regular", "empty"]
     kind = draw(st.sampled_from(kinds))
+    if kind == "token":
+        return token(draw(st.sampled_from(SPECIAL)))
     inner = context_free(rules, depth - 1)
     if kind == "terminal":
         return draw(terminals())
@@ -279,7 +286,7 @@ NAMES = ["a", "b", "ab", "c", "é", "a b", ""]
 @st.composite
 def object_grammars(draw: Draw) -> Json:
     names = draw(st.lists(st.sampled_from(NAMES), max_size=4, unique=True))
-    value = st.sampled_from([lit("1"), lit("12"), alt(lit("t"), lit("tu")), ref(1), repeat(lit("0"), 1, 3), ref(0)])
+    value = st.sampled_from([lit("1"), lit("12"), alt(lit("t"), lit("tu")), text(1), text(1, 1, 2), ref(0)])
     properties = [(name, draw(st.one_of(value, value, value, st.none())), draw(st.booleans())) for name in names]
     properties = [(n, v, r and v is not None) for n, v, r in properties]
     keys: list[Expr | None] = [
@@ -298,8 +305,8 @@ def object_grammars(draw: Draw) -> Json:
 
 @st.composite
 def dispatch_grammars(draw: Draw) -> Json:
-    text = st.text(st.sampled_from("abc"), min_size=1, max_size=4)
-    triggers = draw(st.lists(text, min_size=1, max_size=3, unique=True))
+    patterns = st.text(st.sampled_from("abc"), min_size=1, max_size=4)
+    triggers = draw(st.lists(patterns, min_size=1, max_size=3, unique=True))
     handler = st.sampled_from(
         [lit("x"), lit("aX"), seq(byte_class("a-c"), lit("y")), ref(1), repeat(lit("b"), 1, 3), lit("bcz")]
     )
@@ -329,17 +336,29 @@ grammars = st.one_of(
 # ------------------------------------------------------------------------------------------------ vocabularies
 
 
+#: Ids of special tokens in every vocabulary of ``vocabularies``: two that grammars may use, and one to stop with.
+SPECIAL = (0, 1)
+STOP = 2
+
+
 @dataclass(frozen=True)
 class Tokens:
-    """A vocabulary: bytes by id (``None``: unused), and which ids are special."""
+    """A vocabulary: bytes by id (``None``: unused). The first three ids are special."""
 
     bytes_of: list[bytes | None]
-    special: list[int] = field(default_factory=list)
+
+    @property
+    def special(self) -> list[int]:
+        return [*SPECIAL, STOP]
 
     @property
     def text(self) -> dict[int, bytes]:
         """Ids that stand for bytes, some of them for none."""
-        return {i: b for i, b in enumerate(self.bytes_of) if b is not None and i not in self.special}
+        return {i: b for i, b in enumerate(self.bytes_of) if b is not None and i > STOP}
+
+    @staticmethod
+    def of(texts: Sequence[bytes | None]) -> Tokens:
+        return Tokens([b"<0>", b"a", b"</s>", *texts])
 
 
 ALPHABET = sorted(set((LETTERS + WIDE + 'xyzX[]{}":,. 12t0u\\e!\n369').encode()))
@@ -353,29 +372,22 @@ def vocabularies(draw: Draw, words: bytes = bytes(ALPHABET)) -> Tokens:
     """
     single = [bytes([b]) for b in ALPHABET]
     if draw(st.integers(0, 9)) == 0:
-        return Tokens(list(draw(st.permutations(single))), [])
+        return Tokens.of(draw(st.permutations(single)))
     random_text = st.text(st.sampled_from(LETTERS + WIDE), min_size=1, max_size=5).map(str.encode)
-    cut = st.builds(lambda i, n: words[i : i + n], st.integers(0, max(len(words) - 1, 0)), st.integers(1, 6))
-    tokens: list[bytes | None] = list(draw(st.lists(st.one_of(random_text, cut), min_size=1, max_size=25)))
-    tokens += [t[: len(t) // 2 + 1] for t in tokens if t and draw(st.integers(0, 3)) == 0]
+    last = max(len(words) - 1, 0)
+    cut = st.builds(lambda i, n: words[i : i + n], st.integers(0, last), st.integers(1, 6))
+    texts: list[bytes] = draw(st.lists(st.one_of(random_text, cut), min_size=1, max_size=25))
+    texts += [t[: len(t) // 2 + 1] for t in texts if draw(st.integers(0, 3)) == 0]
     if draw(st.booleans()):
-        tokens += single
+        texts += single
     if draw(st.booleans()):
-        tokens.append(draw(st.sampled_from([t for t in tokens if t is not None])))
+        texts.append(draw(st.sampled_from(texts)))
     if draw(st.integers(0, 3)) == 0:
-        tokens.append(b"")
-    if draw(st.integers(0, 3)) == 0:
-        tokens.append(None)
+        texts.append(b"")
     if draw(st.booleans()):
-        tokens.append(b"\xff")
-        tokens.append(b'\xa9"')
-    order = list(draw(st.permutations(range(len(tokens)))))
-    tokens = [tokens[i] for i in order]
-    special = []
-    for _ in range(draw(st.integers(0, 2))):
-        special.append(len(tokens))
-        tokens.append(b"<s>" if draw(st.booleans()) else draw(st.sampled_from(single)))
-    return Tokens(tokens, special)
+        texts += [b"\xff", b'\xa9"']
+    unused: list[bytes | None] = [None] if draw(st.integers(0, 3)) == 0 else []
+    return Tokens.of(draw(st.permutations([*texts, *unused])))
 
 
 # ------------------------------------------------------------------------------------------------ walks
@@ -392,10 +404,10 @@ def walk(reference: Reference, steps: int, rng: random.Random, alphabet: Sequenc
     return states
 
 
-def sample_word(reference: Reference, rng: random.Random, steps: int = 40) -> bytes:
-    """A random prefix of a word, as bytes."""
+def sample(reference: Reference, rng: random.Random, longest: int = 40) -> bytes:
+    """The beginning of a random word; often a whole one."""
     state, word = reference.start, bytearray()
-    for _ in range(steps):
+    while len(word) < longest:
         ways = [(b, s) for b in ALPHABET if (s := state.feed(b)) is not None]
         if not ways or (state.complete and rng.random() < 0.2):
             break

@@ -101,7 +101,8 @@ pub struct Engine {
     evictions: AtomicU64,
     /// Keeps the shared units (strings, numbers, any JSON) and their entries.
     pinned: Mutex<Vec<Arc<Compiled>>>,
-    pub(crate) frames: Mutex<FxHashMap<Frame, Arc<FrameUnit>>>,
+    /// By frame and the triggers without tags.
+    pub(crate) frames: Mutex<FxHashMap<(Frame, Vec<u32>), Arc<FrameUnit>>>,
 }
 
 impl Engine {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use gramary_compiler::ir::DispatchRule;
-use gramary_compiler::lower::dispatch;
+use gramary_compiler::lower::{dispatch, fsm_is_empty};
 use gramary_compiler::program::Program;
 use gramary_compiler::tools::{choose, split, Tag, Tool};
 use gramary_compiler::unit::{has_byte, Digest, Link, Node, Unit};
@@ -179,7 +179,6 @@ impl Engine {
 
     /// Free text in which `tags` may occur after their triggers.
     pub fn tags(&self, tags: &[TagSpec<'_>], frame: &Frame, limits: Limits) -> Result<Arc<Grammar>, CompileError> {
-        let unit = self.frame(frame, &limits)?;
         // Each tag belongs to the longest trigger that its begin starts with.
         let mut by_trigger: Vec<Vec<u32>> = vec![vec![]; frame.triggers.len()];
         for (i, tag) in tags.iter().enumerate() {
@@ -194,6 +193,8 @@ impl Engine {
                 }
             }
         }
+        let untagged = (0..).zip(&by_trigger).filter(|(_, tags)| tags.is_empty()).map(|(t, _)| t).collect();
+        let unit = self.frame(frame, untagged, &limits)?;
         let mut local: Vec<Arc<Node>> = vec![];
         let mut links = vec![];
         let mut map = TagMap::default();
@@ -280,8 +281,10 @@ impl Engine {
         below.max().unwrap_or(0)
     }
 
-    fn frame(&self, frame: &Frame, limits: &Limits) -> Result<Arc<FrameUnit>, CompileError> {
-        if let Some(known) = self.frames.lock().get(frame) {
+    /// The dispatch unit of a frame of which the triggers `untagged` have no tags.
+    fn frame(&self, frame: &Frame, untagged: Vec<u32>, limits: &Limits) -> Result<Arc<FrameUnit>, CompileError> {
+        let key = (frame.clone(), untagged);
+        if let Some(known) = self.frames.lock().get(&key) {
             return Ok(known.clone());
         }
         if frame.triggers.is_empty() {
@@ -297,7 +300,10 @@ impl Engine {
             stop_after_last: frame.stop_after_last,
             open_end: frame.stops.is_empty(),
         };
-        let shape = dispatch::shape(&rule, &Budget::new(limits.clone()))?;
+        let shape = dispatch::shape(&rule, &key.1, &Budget::new(limits.clone()))?;
+        if fsm_is_empty(&shape.fsm) && !dispatch::nullable(&rule) {
+            return Err(CompileError::unsatisfiable("", "the text needs tags and none can be written"));
+        }
         let lowered =
             gramary_compiler::lower::grammar::LoweredRule { name: "dispatch".into(), fsm: shape.fsm, holes: vec![] };
         let digest: Digest =
@@ -309,7 +315,7 @@ impl Engine {
         if frames.len() >= MAX_FRAMES {
             frames.clear();
         }
-        Ok(frames.entry(frame.clone()).or_insert(known).clone())
+        Ok(frames.entry(key).or_insert(known).clone())
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod acts;
 mod classes;
+pub mod dead_ends;
 pub mod determinize;
 pub mod dfa;
 pub mod minimize;

@@ -46,11 +46,16 @@ pub struct HoleSpec {
     pub taken: Vec<u8>,
 }
 
-/// The automaton of a dispatch whose handlers are bound later: `rule.handlers` is not looked at.
-pub fn shape(rule: &DispatchRule, budget: &Budget) -> Result<LoweredDispatch> {
-    let any = Expr::Class(vec![(0, 255)]);
-    let rule = DispatchRule { handlers: vec![any; rule.triggers.len()], ..rule.clone() };
-    lower_dispatch(&rule, &[], &[], budget)
+/// The automaton of a dispatch whose handlers are bound later: `rule.handlers` is not looked at. Nothing will follow the
+/// triggers of which `untagged` holds the numbers, so they cannot be written.
+pub fn shape(rule: &DispatchRule, untagged: &[u32], budget: &Budget) -> Result<LoweredDispatch> {
+    let mut handlers = vec![Expr::Class(vec![(0, 255)]); rule.triggers.len()];
+    for &t in untagged {
+        if let Some(handler) = handlers.get_mut(t as usize) {
+            *handler = Expr::Never;
+        }
+    }
+    lower_dispatch(&DispatchRule { handlers, ..rule.clone() }, &[], &[], budget)
 }
 
 /// Whether the text may be empty.
@@ -196,9 +201,8 @@ impl Trie {
         let root = Node { children: SmallVec::new(), suffix: 0, depth: 0, middle: NONE, ends: Ends::Nothing };
         let mut trie = Trie { nodes: vec![root] };
         let blocked = rule.max_tags == Some(0);
-        for (i, (t, h)) in rule.triggers.iter().zip(&rule.handlers).enumerate() {
-            // A trigger after which nothing can follow cannot be written.
-            let ends = if blocked || *h == Expr::Never { Ends::Excluded } else { Ends::Trigger(i as u32) };
+        for (i, t) in rule.triggers.iter().enumerate() {
+            let ends = if blocked { Ends::Excluded } else { Ends::Trigger(i as u32) };
             let at = trie.insert(t, budget)?;
             match trie.nodes[at as usize].ends {
                 Ends::Trigger(_) => {
@@ -515,7 +519,10 @@ impl Build<'_> {
             Some(&h) => h,
             None => {
                 let handler = &self.rule.handlers[trigger as usize];
-                let bound = if key.1.is_empty() {
+                let bound = if *handler == Expr::Never {
+                    // The state leads nowhere (unless a longer pattern goes on) and is dropped.
+                    None
+                } else if key.1.is_empty() {
                     Some(handler.clone())
                 } else {
                     restrict::without_first(handler, &key.1, self.rules, self.rule_nullable, self.budget)

@@ -66,7 +66,9 @@ fn check(grammar: &Grammar, budget: &Budget) -> Result<Vec<Vec<RuleId>>> {
             _ => Err(CompileError::invalid("", format!("the grammar refers to rule {r}, which it does not have"))),
         }
     };
-    known(grammar.root)?;
+    if grammar.rules[known(grammar.root)?].body == Body::JsonString {
+        return Err(CompileError::invalid("", "the root must be a rule of its own that calls the JSON string rule"));
+    }
     let mut dependents: Vec<Vec<RuleId>> = vec![Vec::new(); n];
     let mut stack: Vec<(&Expr, usize)> = Vec::new();
     for (i, rule) in grammar.rules.iter().enumerate() {
@@ -82,6 +84,7 @@ fn check(grammar: &Grammar, budget: &Budget) -> Result<Vec<Vec<RuleId>>> {
             match e {
                 Expr::Rule(r) | Expr::Call { rule: r, .. } => {
                     let to = &mut dependents[known(*r)?];
+                    check_arguments(e, &grammar.rules[*r as usize].body)?;
                     if to.last() != Some(&(i as RuleId)) {
                         to.push(i as RuleId);
                     }
@@ -94,6 +97,19 @@ fn check(grammar: &Grammar, budget: &Budget) -> Result<Vec<Vec<RuleId>>> {
         }
     }
     Ok(dependents)
+}
+
+/// JSON strings are called with the bounds of their length; without them they would have none left. Nothing else takes
+/// arguments.
+fn check_arguments(reference: &Expr, callee: &Body) -> Result<()> {
+    let (what, takes) = if *callee == Body::JsonString { ("the JSON string rule", 1) } else { ("a rule", 0) };
+    let given = if let Expr::Call { args, .. } = reference { args.len() } else { 0 };
+    if given == takes {
+        return Ok(());
+    }
+    let message =
+        format!("{what} is called with {given} arguments and takes {takes} (the bounds of a string's length)");
+    Err(CompileError::invalid("", message))
 }
 
 fn object_values(o: &ObjectRule) -> impl Iterator<Item = &Expr> {
@@ -307,8 +323,10 @@ fn nonempty(e: &Expr, facts: &Facts) -> bool {
 }
 
 fn object_possible(o: &ObjectRule, facts: &Facts) -> bool {
-    let required = |p: &crate::ir::Property| !p.required || p.value.as_ref().is_some_and(|v| possible(v, facts));
-    o.properties.iter().all(required) && (o.min_properties == 0 || object_values(o).any(|v| possible(v, facts)))
+    let can = |v: &Expr| possible(v, facts);
+    let writable = o.properties.iter().filter(|p| p.value.as_ref().is_some_and(can)).count();
+    o.properties.iter().all(|p| !p.required || p.value.as_ref().is_some_and(can))
+        && (writable >= o.min_properties as usize || o.others.iter().any(|p| can(&p.value)))
 }
 
 fn dispatch_possible(d: &crate::ir::DispatchRule, facts: &Facts) -> bool {

@@ -4,6 +4,7 @@
 //! difference, and everything where counters are not wanted, is made a [`Dfa`] with every repeat unrolled.
 
 use super::expr::{split_start, Builder, Lowered};
+use crate::automata::dead_ends::has_dead_ends;
 use crate::automata::{determinize, fsm_is_empty, minimize, product};
 use crate::error::{CompileError, Result};
 use crate::fsm::{PLAIN, REJECT};
@@ -13,6 +14,9 @@ use crate::limits::Budget;
 /// Most operators (`And`, `Sub`) inside one another.
 const MAX_OPERATORS: u32 = 64;
 
+/// Most configurations of counters that are searched for dead ends.
+const MOST_CONFIGURATIONS: usize = 4096;
+
 /// The minimal automaton of a regular expression, without counters: every repeat is unrolled, within the budget.
 pub fn dfa(e: &Expr, budget: &Budget) -> Result<Dfa> {
     regular_dfa(e, budget, 0)
@@ -21,6 +25,15 @@ pub fn dfa(e: &Expr, budget: &Budget) -> Result<Dfa> {
 impl Builder<'_> {
     /// Lowers an intersection or a difference on automata.
     pub(super) fn operator(&self, e: &Expr) -> Result<Lowered> {
+        let lowered = self.product(e)?;
+        // Counters that cannot be met together are told apart by states instead.
+        if lowered.fsm.counters > 0 && has_dead_ends(&lowered.fsm, MOST_CONFIGURATIONS) == Some(true) {
+            return Ok(dfa_to_lowered(&operator_dfa(e, self.budget, self.operators + 1)?));
+        }
+        Ok(lowered)
+    }
+
+    fn product(&self, e: &Expr) -> Result<Lowered> {
         let operators = self.operators + 1;
         if self.exact {
             return Ok(dfa_to_lowered(&operator_dfa(e, self.budget, operators)?));
