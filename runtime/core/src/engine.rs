@@ -71,6 +71,9 @@ struct Sources {
     since_check: usize,
 }
 
+/// Dispatch units by their frame and the triggers that have no tags.
+pub(crate) type Frames = FxHashMap<(Frame, Vec<u32>), Arc<FrameUnit>>;
+
 /// Counters since the engine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
@@ -102,7 +105,7 @@ pub struct Engine {
     /// Keeps the shared units (strings, numbers, any JSON) and their entries.
     pinned: Mutex<Vec<Arc<Compiled>>>,
     /// By frame and the triggers without tags.
-    pub(crate) frames: Mutex<FxHashMap<(Frame, Vec<u32>), Arc<FrameUnit>>>,
+    pub(crate) frames: Mutex<Frames>,
 }
 
 impl Engine {

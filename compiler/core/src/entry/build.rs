@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::runs::Run;
-use super::{Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks};
+use super::{Children, Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks, WalkNode};
 use crate::fsm::Callee;
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
 use crate::unit::{has_byte, ByteSet};
@@ -89,14 +89,13 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
         if set == DEAD_SET {
             continue;
         }
-        let at = i as usize;
-        let end = trie.end[at];
-        accepted.add(trie.lo[at], trie.lo[at + 1]);
-        if end == i + 1 {
+        let at = kids.get(i);
+        accepted.add(at.lo, kids.get(i + 1).lo);
+        if at.end == i + 1 {
             continue;
         }
-        if covers(m, set, &trie, i) {
-            accepted.add(trie.lo[at], trie.lo[end as usize]);
+        if covers(m, set, kids, at) {
+            accepted.add(at.lo, kids.get(at.end).lo);
             continue;
         }
         if m.has_left(set) {
@@ -146,16 +145,15 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
 
 /// Whether `set`, reached at `node`, survives everything below it (R6).
 #[inline]
-pub(super) fn covers(m: &mut Machine, set: u32, trie: &Trie<'_>, node: u32) -> bool {
+pub(super) fn covers(m: &mut Machine, set: u32, kids: &Children, node: &WalkNode) -> bool {
     let Some(l) = m.loop_of(set) else { return false };
-    let below = trie.bytes_below(node);
+    let below = kids.below(node);
     let ascii = (below[0] & !l.bytes[0]) | (below[1] & !l.bytes[1]) == 0;
     let high = (below[2] & !l.bytes[2]) | (below[3] & !l.bytes[3]) == 0;
-    let at = node as usize;
-    ascii && (high || (l.utf8 && trie.utf8[at] == 1)) && trie.height[at] as u32 <= l.rounds
+    ascii && (high || (l.utf8 && node.utf8)) && node.height as u32 <= l.rounds
 }
 
-/// Where the entry's own items stand before a hole: their state, their registers, and the trie nodes that lead there.
+/// A hole that the walk came to: the state before it, its registers, and the trie nodes where it stood there.
 type FoundHole = (u32, SmallVec<[u32; 4]>, Vec<u32>);
 
 /// Add trie node `at` to every hole before which the entry's own items stand in `set`.

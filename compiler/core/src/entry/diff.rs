@@ -63,21 +63,20 @@ pub fn build(
         if own == based {
             continue;
         }
-        let at = i as usize;
-        let end = trie.end[at];
+        let at = kids.get(i);
         if own == DEAD_SET {
-            removed.extend_from_slice(&trie.order[trie.lo[at] as usize..trie.lo[end as usize] as usize]);
+            removed.extend_from_slice(&trie.order[at.lo as usize..kids.get(at.end).lo as usize]);
             if removed.len() > MAX_REMOVED {
                 return None;
             }
             continue;
         }
-        accepted.add(trie.lo[at], trie.lo[at + 1]);
-        if end == i + 1 {
+        accepted.add(at.lo, kids.get(i + 1).lo);
+        if at.end == i + 1 {
             continue;
         }
-        if covers(m, own, &trie, i) {
-            accepted.add(trie.lo[at], trie.lo[end as usize]);
+        if covers(m, own, kids, at) {
+            accepted.add(at.lo, kids.get(at.end).lo);
             continue;
         }
         if m.has_left(own) {

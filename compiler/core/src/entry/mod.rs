@@ -237,36 +237,69 @@ pub struct VocabMasks {
     pub runs: Arc<runs::Runs>,
 }
 
-/// The trie's children side by side. A walk looks at all children of a node and goes into few; in the trie itself they
-/// lie as far apart as their subtrees are large, and looking at each would be a cache miss.
+/// The trie as walks want it. A walk looks at all children of a node and goes into few; so children lie side by side, and
+/// all that is asked of a node lies together: what a walk costs is cache misses.
 #[derive(Clone, Debug)]
 pub struct Children {
-    start: Box<[u32]>,
+    nodes: Box<[WalkNode]>,
     byte: Box<[u8]>,
     node: Box<[u32]>,
+    sets: Box<[ByteSet]>,
+}
+
+/// A trie node; see [`Trie`] for the fields.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
+pub struct WalkNode {
+    /// First of its children in `byte` and `node`; they end where the next node's begin.
+    children: u32,
+    pub end: u32,
+    pub lo: u32,
+    sub: u32,
+    pub height: u16,
+    pub utf8: bool,
 }
 
 impl Children {
     fn of(trie: &Trie<'_>) -> Children {
         let n = trie.len();
-        let mut start = Vec::with_capacity(n + 1);
+        let mut nodes = Vec::with_capacity(n + 1);
         let mut byte = Vec::with_capacity(n);
         let mut node = Vec::with_capacity(n);
-        for i in 0..n as u32 {
-            start.push(byte.len() as u32);
-            for child in trie.children(i) {
+        for i in 0..n {
+            nodes.push(WalkNode {
+                children: byte.len() as u32,
+                end: trie.end[i],
+                lo: trie.lo[i],
+                sub: trie.sub[i],
+                height: trie.height[i],
+                utf8: trie.utf8[i] == 1,
+            });
+            for child in trie.children(i as u32) {
                 byte.push(trie.byte[child as usize]);
                 node.push(child);
             }
         }
-        start.push(byte.len() as u32);
-        Children { start: start.into(), byte: byte.into(), node: node.into() }
+        let children = byte.len() as u32;
+        nodes.push(WalkNode { children, end: n as u32, lo: trie.lo[n], sub: 0, height: 0, utf8: false });
+        Children { nodes: nodes.into(), byte: byte.into(), node: node.into(), sets: trie.sets.into() }
     }
 
     /// Where a node's children lie.
     #[inline]
     pub fn range(&self, node: u32) -> (u32, u32) {
-        (self.start[node as usize], self.start[node as usize + 1])
+        (self.nodes[node as usize].children, self.nodes[node as usize + 1].children)
+    }
+
+    #[inline]
+    pub fn get(&self, node: u32) -> &WalkNode {
+        &self.nodes[node as usize]
+    }
+
+    /// The bytes below a node.
+    #[inline]
+    pub fn below(&self, node: &WalkNode) -> &ByteSet {
+        &self.sets[node.sub as usize]
     }
 
     /// The next child in `at..end` whose byte is in `live`: its byte and node, and where to go on.
