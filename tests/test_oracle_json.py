@@ -374,6 +374,14 @@ def test_constraints_on_one_string_leave_no_dead_end(
         state = following
 
 
+def test_a_constant_within_another_alternative_of_one_of_is_no_match() -> None:
+    for value, around in (("", {"type": "string"}), (1, {"type": "integer"}), (None, {"type": ["null", "string"]})):
+        for branches in ([{"const": value}, around], [around, {"enum": [value]}]):
+            grammar = COMPILER.compile_json_schema({"oneOf": branches})
+            assert not accepts(grammar, json.dumps(value))
+            assert accepts(grammar, json.dumps(2 if value == 1 else "x"))
+
+
 def test_every_escape_of_a_name_is_the_name() -> None:
     grammar = COMPILER.compile_json_schema(
         {"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": {"type": "integer"}}

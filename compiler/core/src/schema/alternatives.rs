@@ -171,6 +171,8 @@ impl<'a> Compiler<'a> {
         for a in 0..live.len() {
             for b in a + 1..live.len() {
                 let mut both = live[a].1.clone();
+                // Not whether the schemas around the choice hold: they hold its exclusivity, which is in question.
+                both.lits = choice.options[live[a].0].iter().copied().collect();
                 self.assume(&mut both, &choice.options[live[b].0], node, true)?;
                 if self.flat_empty(both, look)? {
                     continue;
