@@ -24,16 +24,16 @@ pub type ByteSet = [u64; 4];
 /// Insert `lo..=hi`.
 #[inline]
 pub fn insert_range(set: &mut ByteSet, lo: u8, hi: u8) {
-    let (a, b) = (lo as usize, hi as usize);
-    for (w, word) in set.iter_mut().enumerate() {
-        let (base, top) = (w * 64, w * 64 + 63);
-        if b < base || a > top {
-            continue;
-        }
-        let from = a.max(base) - base;
-        let to = b.min(top) - base;
-        *word |= (u64::MAX >> (63 - (to - from))) << from;
+    let (first, last) = ((lo >> 6) as usize, (hi >> 6) as usize);
+    let from = u64::MAX << (lo & 63);
+    let to = u64::MAX >> (63 - (hi & 63));
+    if first == last {
+        set[first] |= from & to;
+        return;
     }
+    set[first] |= from;
+    set[first + 1..last].fill(u64::MAX);
+    set[last] |= to;
 }
 
 #[inline]
@@ -476,4 +476,21 @@ pub struct Node {
     pub component: u32,
     /// Longest chain of leftmost references below; callers are higher than what they predict.
     pub height: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_bytes() {
+        for lo in 0..=255u8 {
+            for hi in lo..=255 {
+                let mut set = [0; 4];
+                insert_range(&mut set, lo, hi);
+                let right = (0..=255u8).all(|b| has_byte(&set, b) == (lo <= b && b <= hi));
+                assert!(right, "{lo}..={hi}");
+            }
+        }
+    }
 }
