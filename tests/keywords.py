@@ -38,7 +38,7 @@ ROWS = [
     Row("type", "one or a list", {"type": ["integer", "null"]}, ("7", "null", "1.0"), ("1.5", '"7"', "true")),
     Row(
         "enum",
-        "any JSON values; strings in every spelling",
+        "any JSON values; see Text for the spellings",
         {"enum": ["a", 1, None]},
         ('"a"', "1", "null"),
         ('"b"', "2"),

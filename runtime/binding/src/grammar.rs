@@ -7,7 +7,7 @@ use gramary_runtime::tagging::ToolError;
 use gramary_runtime::{batch, Grammar, Matcher};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
 
 use crate::bitmask::Rows;
 use crate::compiler::{check_stops, is_shared};
@@ -144,8 +144,13 @@ impl PyMatcher {
         self.run(py, |m| m.fill(words)).map(|()| true)
     }
 
-    fn accept_token(&self, py: Python<'_>, token: i64) -> PyResult<bool> {
-        let Ok(token) = u32::try_from(token) else { return Ok(false) };
+    fn accept_token(&self, py: Python<'_>, token: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let token = match token.extract::<u32>() {
+            Ok(token) => token,
+            // An integer that no vocabulary can have, negative or huge, is just not allowed.
+            Err(_) if token.is_instance_of::<PyInt>() => return Ok(false),
+            Err(e) => return Err(e),
+        };
         self.run(py, |m| m.accept(token))
     }
 

@@ -6,7 +6,7 @@
 //! matchers fill at once; a miss takes the write lock and starts over. A matcher's record has a lock of its own and is
 //! only ever locked while the table's lock is held; a flush holds the write lock and renumbers every live record.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use gramary_compiler::digest::node_digest;
@@ -73,6 +73,9 @@ pub struct Grammar {
     pub(crate) table: RwLock<Table>,
     pub(crate) records: Mutex<Vec<Weak<Mutex<Record>>>>,
     pub(crate) flushes: AtomicU64,
+    /// Bytes at which the table is flushed next: the limit, or twice what was live at the last flush. Matchers that hold
+    /// more than the limit must not have it flushed for every token.
+    pub(crate) flush_at: AtomicUsize,
 }
 
 /// What [`Grammar::stats`] reports.
@@ -97,6 +100,7 @@ impl Grammar {
         model_vocab: usize,
     ) -> Grammar {
         let program = Arc::new(program);
+        let memory = limits.memory;
         let table = Table::new(program.clone(), tokens.clone(), limits.items_per_set);
         Grammar {
             row_words: model_vocab.max(tokens.vocab.len()).div_ceil(32),
@@ -108,12 +112,13 @@ impl Grammar {
             table: RwLock::new(table),
             records: Mutex::default(),
             flushes: AtomicU64::new(0),
+            flush_at: AtomicUsize::new(memory),
         }
     }
 
     /// Start a new generation of the table if it has outgrown its budget. The caller holds no lock.
     pub(crate) fn tidy(&self) {
-        if self.table.read().size() > self.limits.memory {
+        if self.table.read().size() > self.flush_at.load(Ordering::Relaxed) {
             self.flush();
         }
     }
@@ -126,6 +131,7 @@ impl Grammar {
         let live: Vec<_> = records.iter().filter_map(Weak::upgrade).collect();
         let mut guards: Vec<_> = live.iter().map(|r| r.lock()).collect();
         table.flush(guards.iter_mut().flat_map(|r| r.sets_mut()));
+        self.flush_at.store(self.limits.memory.max(2 * table.size()), Ordering::Relaxed);
         self.flushes.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -142,7 +142,7 @@ impl Matcher {
                 table.extend_places();
             }
             let overflow = table.machine.overflowed().then(|| record.now().at);
-            (result, overflow, table.size() > self.grammar.limits.memory)
+            (result, overflow, table.size() > self.grammar.flush_at.load(std::sync::atomic::Ordering::Relaxed))
         };
         if full {
             self.grammar.tidy();

@@ -124,6 +124,14 @@ impl Engine {
         let mut names: FxHashMap<&str, usize> = FxHashMap::default();
         for (index, tool) in tools.iter().enumerate() {
             let error = |cause| ToolError { index, name: tool.name.as_ref().into(), cause };
+            if let Some(fault) = &tool.fault {
+                // Without a name there is nothing to offer, whatever its arguments.
+                match options.on_error {
+                    OnError::Raise => return Err(error(fault.clone())),
+                    OnError::Drop | OnError::AnyJson => faults.push(error(fault.clone())),
+                }
+                continue;
+            }
             if let Some(first) = names.insert(&tool.name, index) {
                 return Err(error(CompileError::invalid(
                     format!("/{index}/name"),

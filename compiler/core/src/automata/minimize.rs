@@ -15,6 +15,13 @@ pub fn is_empty(fsm: &Fsm) -> bool {
     !live(fsm, &Backward::of(fsm)).first().copied().unwrap_or(false)
 }
 
+/// The same for an FSM that [`minimize`] made: one look.
+pub fn minimal_is_empty(fsm: &Fsm) -> bool {
+    fsm.states.first().is_none_or(|s| {
+        s.accept == REJECT && s.edges.is_empty() && s.refs.is_empty() && s.tokens.is_empty() && s.fallback == NONE
+    })
+}
+
 /// The canonical form of `fsm`: without states that are unreachable or cannot reach acceptance, minimal, numbered
 /// breadth-first from the start (which stays 0), with the tables of acts, callees and arguments sorted and free of unused
 /// entries. If nothing is accepted, one state without edges.

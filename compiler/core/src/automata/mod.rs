@@ -19,4 +19,4 @@ mod tests;
 pub mod utf8;
 
 pub use determinize::determinize;
-pub use minimize::{is_empty as fsm_is_empty, minimize};
+pub use minimize::{is_empty as fsm_is_empty, minimal_is_empty, minimize};

@@ -18,7 +18,7 @@ use crate::limits::Budget;
 use super::cache::{self, LoweringCache};
 use super::dispatch::{self, lower_dispatch};
 use super::object::{lower_object, Shared};
-use super::{fsm_is_empty, json_string_fsm, lower_expr, minimize, nullable};
+use super::{json_string_fsm, lower_expr, minimal_is_empty, minimize, nullable};
 
 /// The FSM of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl<'g> Lowering<'g> {
                 None => {
                     let (name, e) = bindings[rule as usize - n].clone();
                     let lowered = self.expr(&e, &facts, cut)?;
-                    if fsm_is_empty(&lowered) {
+                    if minimal_is_empty(&lowered) {
                         return Err(CompileError::unsatisfiable(
                             "",
                             format!("nothing can follow the trigger of {name}"),
@@ -201,7 +201,7 @@ impl<'g> Lowering<'g> {
                     lowered.fsm
                 }
             };
-            if fsm_is_empty(&fsm) && facts.nonempty[rule as usize] {
+            if minimal_is_empty(&fsm) && facts.nonempty[rule as usize] {
                 self.empty[rule as usize] = true;
                 return Ok(None);
             }

@@ -21,7 +21,7 @@ mod simulator;
 #[cfg(test)]
 mod tests;
 
-pub use crate::automata::{fsm_is_empty, minimize};
+pub use crate::automata::{fsm_is_empty, minimal_is_empty, minimize};
 pub use chars::{json_spelling, json_string_fsm};
 pub use expr::{lower_expr, Builder, Lowered};
 pub use measure::nullable;

@@ -37,7 +37,7 @@ use crate::error::{CompileError, Result};
 use crate::fsm::{Edge, Fsm, KeyRegister, Op, RefEdge, DEAD, NONE, NO_COUNTER, PLAIN, UNBOUNDED};
 use crate::ir::{Expr, ObjectRule, PropertyOrder};
 use crate::limits::Budget;
-use crate::lower::{fsm_is_empty, minimize};
+use crate::lower::{minimal_is_empty, minimize};
 
 /// Lowers an object; `None` if nothing matches it.
 pub fn lower_object(
@@ -153,7 +153,7 @@ impl<'r> Values<'r> {
                 }
                 _ => {
                     let piece = shared.value(e, nullable, counters, budget)?;
-                    if fsm_is_empty(&piece.fsm) {
+                    if minimal_is_empty(&piece.fsm) {
                         Value::Nothing
                     } else {
                         Value::Piece(piece)

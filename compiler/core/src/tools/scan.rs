@@ -15,6 +15,8 @@ pub struct Tool<'a> {
     pub name: Cow<'a, str>,
     /// The text of the argument schema; `None` if the tool has none.
     pub parameters: Option<&'a [u8]>,
+    /// What is wrong with the tool: JSON, but not a tool. The list's other tools are none the worse for it.
+    pub fault: Option<CompileError>,
 }
 
 /// Split `text`, a JSON array, into its tools.
@@ -96,23 +98,29 @@ impl<'a> Cursor<'a> {
     }
 
     fn tool(&mut self) -> Result<Tool<'a>> {
-        let (mut name, mut parameters) = (None, None);
-        self.members(&mut name, &mut parameters, true)?;
-        let Some(name) = name else {
-            return Err(CompileError::invalid(
-                format!("/{}/name", self.tool),
-                "a tool needs a name: give it a string member \"name\"",
-            ));
-        };
-        Ok(Tool { name, parameters })
+        let mut tool = Tool { name: Cow::Borrowed(""), parameters: None, fault: None };
+        if self.peek() != Some(b'{') {
+            self.skip()?;
+            tool.fault = Some(self.fault("", "a tool is an object with a \"name\" and \"parameters\""));
+            return Ok(tool);
+        }
+        let mut name = None;
+        self.members(&mut name, &mut tool, true)?;
+        match name {
+            Some(name) => tool.name = name,
+            None if tool.fault.is_none() => {
+                tool.fault = Some(self.fault("/name", "a tool needs a name: give it a string member \"name\""));
+            }
+            None => {}
+        }
+        Ok(tool)
     }
 
-    fn members(
-        &mut self,
-        name: &mut Option<Cow<'a, str>>,
-        parameters: &mut Option<&'a [u8]>,
-        outer: bool,
-    ) -> Result<()> {
+    fn fault(&self, member: &str, message: impl Into<String>) -> CompileError {
+        CompileError::invalid(format!("/{}{member}", self.tool), message)
+    }
+
+    fn members(&mut self, name: &mut Option<Cow<'a, str>>, tool: &mut Tool<'a>, outer: bool) -> Result<()> {
         self.expect(b'{', "`{`: a tool is an object")?;
         if self.peek() == Some(b'}') {
             self.at += 1;
@@ -121,19 +129,27 @@ impl<'a> Cursor<'a> {
         loop {
             let key = self.string()?;
             self.expect(b':', "`:` after a member's name")?;
-            match key {
-                b"name" => {
+            let key = self.decode(key).unwrap_or_default();
+            match &*key {
+                "name" if self.peek() == Some(b'"') => {
                     let raw = self.string()?;
-                    *name = Some(self.decode(raw)?);
+                    match self.decode(raw) {
+                        Ok(text) => *name = Some(text),
+                        Err(e) => tool.fault = Some(self.fault("/name", format!("the name is not a JSON string: {e}"))),
+                    }
                 }
-                b"parameters" | b"inputSchema" | b"input_schema" => {
+                "name" => {
+                    self.skip()?;
+                    tool.fault = Some(self.fault("/name", "the name of a tool is a string"));
+                }
+                "parameters" | "inputSchema" | "input_schema" => {
                     self.peek();
                     let from = self.at;
                     self.skip()?;
                     let raw = &self.text[from..self.at];
-                    *parameters = (raw != b"null").then_some(raw);
+                    tool.parameters = (raw != b"null").then_some(raw);
                 }
-                b"function" if outer && self.peek() == Some(b'{') => self.members(name, parameters, false)?,
+                "function" if outer && self.peek() == Some(b'{') => self.members(name, tool, false)?,
                 _ => self.skip()?,
             }
             match self.next() {
@@ -167,7 +183,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn decode(&self, raw: &'a [u8]) -> Result<Cow<'a, str>> {
+    fn decode(&self, raw: &'a [u8]) -> std::result::Result<Cow<'a, str>, serde_json::Error> {
         if !raw.contains(&b'\\') {
             if let Ok(text) = std::str::from_utf8(raw) {
                 if !text.bytes().any(|b| b < 0x20) {
@@ -176,9 +192,7 @@ impl<'a> Cursor<'a> {
             }
         }
         let quoted = [b"\"", raw, b"\""].concat();
-        serde_json::from_slice::<String>(&quoted).map(Cow::Owned).map_err(|e| {
-            CompileError::invalid(format!("/{}/name", self.tool), format!("the name is not a JSON string: {e}"))
-        })
+        serde_json::from_slice::<String>(&quoted).map(Cow::Owned)
     }
 
     /// Skip one value.
@@ -241,18 +255,27 @@ mod tests {
     }
 
     #[test]
+    fn a_bad_tool_is_its_own_fault() {
+        let text = br#"[{"name":"a"},null,{},{"name":5},{"name":"\ud800"},{"function":null},[1],{"n\u0061me":"b","p\u0061rameters":{"x":1}}]"#;
+        let tools = split(text).unwrap();
+        assert_eq!(tools.len(), 8);
+        assert!(tools[1..7].iter().all(|t| t.fault.is_some()));
+        assert_eq!((tools[0].fault.is_none(), tools[7].fault.is_none()), (true, true));
+        assert_eq!((&*tools[7].name, tools[7].parameters), ("b", Some(&br#"{"x":1}"#[..])));
+        let pointers: Vec<_> = tools[1..7]
+            .iter()
+            .filter_map(|t| match &t.fault {
+                Some(CompileError::Invalid { pointer, .. }) => Some(pointer.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(pointers, ["/1", "/2/name", "/3/name", "/4/name", "/5/name", "/6"]);
+    }
+
+    #[test]
     fn errors_name_the_place() {
-        let cases: [&[u8]; 9] = [
-            b"",
-            b"{}",
-            b"[",
-            b"[{}]",
-            b"[{\"name\":1}]",
-            b"[{\"name\":\"a\"}",
-            b"[{\"name\":\"a}]",
-            b"[{\"name\":\"a\"}]x",
-            b"[{\"name\":\"\\",
-        ];
+        let cases: [&[u8]; 7] =
+            [b"", b"{}", b"[", b"[{\"name\":\"a\"}", b"[{\"name\":\"a}]", b"[{\"name\":\"a\"}]x", b"[{\"name\":\"\\"];
         for text in cases {
             assert!(matches!(split(text), Err(CompileError::Invalid { .. })), "{}", String::from_utf8_lossy(text));
         }
