@@ -21,7 +21,10 @@
 //! A set holds at most `items_per_set` items. A step that would exceed this yields the dead set and raises
 //! [`Machine::overflowed`]; nothing is memoised for it. Memory is bounded from outside: see [`Machine::flush`].
 
+mod classes;
+mod expand;
 pub mod intern;
+mod memory;
 pub mod registers;
 
 use std::sync::Arc;
@@ -33,8 +36,9 @@ use crate::fsm::{Callee, PLAIN};
 use crate::fsm::{NONE, REJECT};
 use crate::program::Program;
 use crate::tails::Alias;
-use crate::unit::{has_byte, insert_range, ByteSet, Link, Node, Unit};
+use crate::unit::{has_byte, ByteSet, Link, Node, Unit};
 use intern::{Atom, Interner};
+pub use memory::Spare;
 
 /// The set without items: nothing can follow.
 pub const DEAD_SET: u32 = 0;
@@ -127,19 +131,6 @@ struct Bound {
     links: Box<[u32]>,
 }
 
-/// The memory of a machine that is no more, for the next one: fresh memory costs a page fault for every 4 KiB, which is
-/// more than what most requests do with it.
-#[derive(Debug, Default)]
-pub struct Spare {
-    kernels: Interner<Item>,
-    sets: Vec<Set>,
-    regs: Interner<u32>,
-    scans: Vec<Item>,
-    waits: Vec<Wait>,
-    rows: Vec<u32>,
-    loops: Vec<SetLoop>,
-}
-
 /// The table of one grammar's sets.
 #[derive(Debug)]
 pub struct Machine {
@@ -165,67 +156,6 @@ impl Machine {
     /// A machine for `program` with room for `items_per_set` items a set. `reach`: bytes of the longest token.
     pub fn new(program: Arc<Program>, items_per_set: usize, reach: u32) -> Machine {
         Machine::reusing(Spare::default(), program, items_per_set, reach)
-    }
-
-    /// The same, in the memory of another machine.
-    pub fn reusing(spare: Spare, program: Arc<Program>, items_per_set: usize, reach: u32) -> Machine {
-        let Spare { kernels, sets, regs, scans, waits, rows, loops } = spare;
-        let mut m = Machine {
-            program,
-            nodes: vec![],
-            by_link: FxHashMap::default(),
-            kernels,
-            sets,
-            regs,
-            scans,
-            waits,
-            rows,
-            loops,
-            items_per_set,
-            reach,
-            overflow: false,
-            fresh: vec![],
-            visited: vec![],
-        };
-        m.seed();
-        m
-    }
-
-    /// Take the memory out; the machine must not be used any more.
-    pub fn take_spare(&mut self) -> Spare {
-        let mut spare = Spare {
-            kernels: std::mem::take(&mut self.kernels),
-            sets: std::mem::take(&mut self.sets),
-            regs: std::mem::take(&mut self.regs),
-            scans: std::mem::take(&mut self.scans),
-            waits: std::mem::take(&mut self.waits),
-            rows: std::mem::take(&mut self.rows),
-            loops: std::mem::take(&mut self.loops),
-        };
-        spare.kernels.clear();
-        spare.regs.clear();
-        spare.sets.clear();
-        spare.scans.clear();
-        spare.waits.clear();
-        spare.rows.clear();
-        spare.loops.clear();
-        spare
-    }
-
-    /// Forget all sets; nodes stay bound.
-    pub fn clear(&mut self) {
-        let spare = self.take_spare();
-        Spare {
-            kernels: self.kernels,
-            sets: self.sets,
-            regs: self.regs,
-            scans: self.scans,
-            waits: self.waits,
-            rows: self.rows,
-            loops: self.loops,
-        } = spare;
-        self.overflow = false;
-        self.seed();
     }
 
     fn seed(&mut self) {
@@ -645,288 +575,12 @@ impl Machine {
         self.intern_fresh()
     }
 
-    /// Derive what a set's kernel predicts: the items that scan, who waits for whom, the live bytes.
-    fn expand(&mut self, set: u32) {
-        let kernel: SmallVec<[Item; 8]> = SmallVec::from_slice(self.kernels.get(set));
-        let mut scan: SmallVec<[Item; 16]> = SmallVec::new();
-        let mut waits: SmallVec<[Wait; 16]> = SmallVec::new();
-        // Predicted (node, args), their initial registers, and what sorts callers before callees.
-        let mut predicted: SmallVec<[(u32, u32, u32); 16]> = SmallVec::new();
-        let mut hole = false;
-        for &item in kernel.iter().filter(|i| !i.is_mark()) {
-            let unit = self.nodes[item.node as usize].unit.clone();
-            if unit.scans(item.state) {
-                scan.push(item);
-            }
-            for r in unit.own_refs(item.state) {
-                if item.ret == OUTSIDE && matches!(unit.callees[r.callee as usize], Callee::Hole(_)) {
-                    hole = true;
-                    continue;
-                }
-                let Some(regs) = self.act(&unit, r.act, item.regs) else { continue };
-                let callee = self.callee(item.node, r.callee);
-                let args = self.predict(&unit, r.args, callee, &mut predicted);
-                waits.push(Wait { callee, args, item: Item { state: r.target, regs, ..item } });
-            }
-        }
-        // Close under prediction first: ranks must be known before return sets are made.
-        let mut at = 0;
-        let mut inner: SmallVec<[(u32, u32, Item); 16]> = SmallVec::new();
-        while at < predicted.len() {
-            let (node, args, regs) = predicted[at];
-            at += 1;
-            let unit = self.nodes[node as usize].unit.clone();
-            for r in unit.own_refs(0) {
-                let Some(after) = self.act(&unit, r.act, regs) else { continue };
-                let callee = self.callee(node, r.callee);
-                let callee_args = self.predict(&unit, r.args, callee, &mut predicted);
-                // Keep what waits; its return set is filled in when `node`'s turn comes.
-                inner.push((node, args, Item { node: callee, state: callee_args, regs: after, ret: r.target }));
-            }
-        }
-        predicted.sort_unstable_by_key(|&(node, args, _)| {
-            let n = &self.nodes[node as usize].node;
-            (u32::MAX - n.height, n.component, node, args)
-        });
-        let mut keep_waits = false;
-        let mut i = 0;
-        while i < predicted.len() {
-            let (node, args, _) = predicted[i];
-            let component = self.nodes[node as usize].node.component;
-            let mut end = i + 1;
-            let ret = if component != 0 {
-                while end < predicted.len() && self.nodes[predicted[end].0 as usize].node.component == component {
-                    end += 1;
-                }
-                keep_waits = true;
-                set | TAG
-            } else {
-                self.return_set(set, node, args, &waits, keep_waits)
-            };
-            for &(node, args, regs) in &predicted[i..end] {
-                let unit = self.nodes[node as usize].unit.clone();
-                if unit.scans(0) {
-                    scan.push(Item { node, state: 0, regs, ret });
-                }
-                for &(caller, _, w) in inner.iter().filter(|w| w.0 == node && w.1 == args) {
-                    waits.push(Wait {
-                        callee: w.node,
-                        args: w.state,
-                        item: Item { node: caller, state: w.ret, regs: w.regs, ret },
-                    });
-                }
-            }
-            i = end;
-        }
-        let mut live = [0u64; 4];
-        for item in &scan {
-            let bytes = self.nodes[item.node as usize].unit.live(item.state);
-            for w in 0..4 {
-                live[w] |= bytes[w];
-            }
-        }
-        let scan_at = self.scans.len() as u32;
-        self.scans.extend_from_slice(&scan);
-        let waits_at = self.waits.len() as u32;
-        if keep_waits {
-            self.waits.extend_from_slice(&waits);
-        }
-        let s = &mut self.sets[set as usize];
-        s.scan = (scan_at, scan_at + scan.len() as u32);
-        s.waits = (waits_at, self.waits.len() as u32);
-        s.live = live;
-        s.hole = hole;
-        s.expanded = true;
-    }
-
-    /// Note that `callee` is predicted with arguments `args` of `unit`; returns the interned initial registers, which
-    /// stand for the arguments.
-    fn predict(&mut self, unit: &Unit, args: u32, callee: u32, predicted: &mut SmallVec<[(u32, u32, u32); 16]>) -> u32 {
-        let regs = if args == NONE {
-            0
-        } else {
-            let target = self.nodes[callee as usize].unit.clone();
-            self.initial_regs(&target, &unit.args[args as usize])
-        };
-        if !predicted.iter().any(|p| p.0 == callee && p.1 == regs) {
-            predicted.push((callee, regs, regs));
-        }
-        regs
-    }
-
-    /// The interned set of everything in `waits` that goes on when `node` completes.
-    fn return_set(&mut self, set: u32, node: u32, args: u32, waits: &[Wait], origin_waits: bool) -> u32 {
-        self.fresh.clear();
-        self.visited.clear();
-        if origin_waits {
-            // A waiting item may complete into this very set's left-recursive members: make its waits visible so far.
-            let at = self.waits.len() as u32;
-            self.waits.extend_from_slice(waits);
-            let s = &mut self.sets[set as usize];
-            s.waits = (at, at + waits.len() as u32);
-            s.expanded = true;
-        }
-        for w in waits.iter().filter(|w| w.callee == node && w.args == args) {
-            let unit = self.nodes[w.item.node as usize].unit.clone();
-            self.push(&unit, w.item);
-        }
-        if origin_waits {
-            // The copy stays behind as a gap: expanding another origin set may have put its waits after it.
-            self.sets[set as usize].expanded = false;
-        }
-        self.intern_fresh()
-    }
-
-    /// The widest loop among a set's kernel items: while bytes stay in it, the set lives.
-    pub fn loop_of(&mut self, set: u32) -> Option<SetLoop> {
-        let known = self.sets[set as usize].looped;
-        if known != UNKNOWN_LOOP {
-            return self.loops.get(known as usize).copied();
-        }
-        let mut best: Option<SetLoop> = None;
-        let width = |l: &SetLoop| l.bytes.iter().map(|w| w.count_ones()).sum::<u32>();
-        for item in self.kernels.get(set).iter().filter(|i| !i.is_mark()) {
-            let Some(l) = self.nodes[item.node as usize].unit.loop_of(item.state) else { continue };
-            let rounds = match l.counter {
-                None => u32::MAX,
-                Some(r) => self.regs.get(item.regs).get(2 * r as usize + 1).copied().unwrap_or(0),
-            };
-            let found = SetLoop { bytes: l.bytes, utf8: l.utf8, rounds };
-            let better = best.as_ref().is_none_or(|b| (width(&found), found.rounds) > (width(b), b.rounds));
-            if better && rounds > 0 {
-                best = Some(found);
-            }
-        }
-        self.sets[set as usize].looped = match best {
-            None => NONE,
-            Some(l) => {
-                self.loops.push(l);
-                self.loops.len() as u32 - 1
-            }
-        };
-        best
-    }
-
-    /// The mask class of a set: the set with its counters clamped, through its return sets too (R7). Sets of one class
-    /// have equal masks.
-    pub fn class_of(&mut self, set: u32) -> u32 {
-        if set <= OUTSIDE {
-            return set;
-        }
-        // Return sets are interned before the sets that name them, so this work list ends.
-        let mut work = vec![set];
-        while let Some(&s) = work.last() {
-            if self.sets[s as usize].class != UNKNOWN {
-                work.pop();
-                continue;
-            }
-            let kernel: SmallVec<[Item; 8]> = SmallVec::from_slice(self.kernels.get(s));
-            let before = work.len();
-            for item in &kernel {
-                let ret = item.ret & !TAG;
-                if !item.is_mark() && ret > OUTSIDE && self.sets[ret as usize].class == UNKNOWN {
-                    work.push(ret);
-                }
-            }
-            if work.len() > before {
-                continue;
-            }
-            let mut clamped: SmallVec<[Item; 8]> = SmallVec::new();
-            for mut item in kernel {
-                if !item.is_mark() {
-                    let ret = item.ret & !TAG;
-                    let class = if ret > OUTSIDE { self.sets[ret as usize].class } else { ret };
-                    item.ret = class | (item.ret & TAG);
-                    item.regs = self.clamp_regs(item.node, item.regs);
-                }
-                clamped.push(item);
-            }
-            self.fresh.clear();
-            self.fresh.extend_from_slice(&clamped);
-            let class = self.intern_fresh();
-            self.sets[s as usize].class = class;
-            self.sets[class as usize].class = class;
-            work.pop();
-        }
-        self.sets[set as usize].class
-    }
-
-    /// The register class of an item.
-    pub fn clamp_regs(&mut self, node: u32, regs: u32) -> u32 {
-        if regs == 0 {
-            return 0;
-        }
-        let unit = self.nodes[node as usize].unit.clone();
-        if unit.layout.counters == 0 {
-            return regs;
-        }
-        let mut words: SmallVec<[u32; 16]> = SmallVec::from_slice(self.regs.get(regs));
-        registers::clamp(&unit.layout, self.reach, &mut words);
-        self.intern_regs(&words)
-    }
-
     pub fn len(&self) -> usize {
         self.sets.len()
     }
 
     pub fn is_empty(&self) -> bool {
         self.sets.is_empty()
-    }
-
-    /// Bytes held.
-    pub fn size(&self) -> usize {
-        self.kernels.size()
-            + self.regs.size()
-            + self.sets.len() * std::mem::size_of::<Set>()
-            + self.scans.len() * std::mem::size_of::<Item>()
-            + self.waits.len() * std::mem::size_of::<Wait>()
-            + self.rows.len() * 4
-    }
-
-    /// Start a new generation that holds only the sets in `live` and their return chains (R12). Every number in `live`
-    /// is replaced by its new one; all other numbers are void.
-    pub fn flush<'a>(&mut self, live: impl IntoIterator<Item = &'a mut u32>) {
-        let live: Vec<&mut u32> = live.into_iter().collect();
-        let n = self.sets.len();
-        let mut keep = vec![false; n];
-        live.iter().for_each(|s| keep[**s as usize] = true);
-        // A set's return sets have smaller numbers, so one pass down marks and one pass up rebuilds.
-        for s in (OUTSIDE as usize + 1..n).rev() {
-            if keep[s] {
-                for item in self.kernels.get(s as u32).iter().filter(|i| !i.is_mark()) {
-                    keep[(item.ret & !TAG) as usize] = true;
-                }
-            }
-        }
-        let kernels = std::mem::take(&mut self.kernels);
-        let regs = std::mem::take(&mut self.regs);
-        self.sets = vec![];
-        self.scans = vec![];
-        self.waits = vec![];
-        self.rows = vec![];
-        self.loops = vec![];
-        self.seed();
-        let mut map = vec![DEAD_SET; n];
-        map[TOP as usize] = TOP;
-        map[OUTSIDE as usize] = OUTSIDE;
-        for s in OUTSIDE as usize + 1..n {
-            if !keep[s] {
-                continue;
-            }
-            let mut fresh: Vec<Item> = vec![];
-            for &(mut item) in kernels.get(s as u32) {
-                if !item.is_mark() {
-                    item.ret = map[(item.ret & !TAG) as usize] | (item.ret & TAG);
-                    item.regs = self.intern_regs(regs.get(item.regs));
-                }
-                fresh.push(item);
-            }
-            self.fresh = fresh;
-            map[s] = self.intern_fresh();
-        }
-        for s in live {
-            *s = map[*s as usize];
-        }
     }
 
     /// Bytes that certainly lead somewhere (guards tested), at most `most` of them.
@@ -943,11 +597,4 @@ impl Machine {
         }
         found
     }
-}
-
-/// All bytes of a set's loop, for tests and tools.
-pub fn byte_range(lo: u8, hi: u8) -> ByteSet {
-    let mut set = [0; 4];
-    insert_range(&mut set, lo, hi);
-    set
 }

@@ -1,0 +1,147 @@
+//! Prediction: what a set's kernel implies, worked out on first use.
+
+use smallvec::SmallVec;
+
+use super::{Item, Machine, Wait, OUTSIDE, TAG};
+use crate::fsm::{Callee, NONE};
+use crate::unit::Unit;
+
+impl Machine {
+    /// Derive what a set's kernel predicts: the items that scan, who waits for whom, the live bytes.
+    pub(super) fn expand(&mut self, set: u32) {
+        let kernel: SmallVec<[Item; 8]> = SmallVec::from_slice(self.kernels.get(set));
+        let mut scan: SmallVec<[Item; 16]> = SmallVec::new();
+        let mut waits: SmallVec<[Wait; 16]> = SmallVec::new();
+        // Predicted (node, args), their initial registers, and what sorts callers before callees.
+        let mut predicted: SmallVec<[(u32, u32, u32); 16]> = SmallVec::new();
+        let mut hole = false;
+        for &item in kernel.iter().filter(|i| !i.is_mark()) {
+            let unit = self.nodes[item.node as usize].unit.clone();
+            if unit.scans(item.state) {
+                scan.push(item);
+            }
+            for r in unit.own_refs(item.state) {
+                if item.ret == OUTSIDE && matches!(unit.callees[r.callee as usize], Callee::Hole(_)) {
+                    hole = true;
+                    continue;
+                }
+                let Some(regs) = self.act(&unit, r.act, item.regs) else { continue };
+                let callee = self.callee(item.node, r.callee);
+                let args = self.predict(&unit, r.args, callee, &mut predicted);
+                waits.push(Wait { callee, args, item: Item { state: r.target, regs, ..item } });
+            }
+        }
+        // Close under prediction first: ranks must be known before return sets are made.
+        let mut at = 0;
+        let mut inner: SmallVec<[(u32, u32, Item); 16]> = SmallVec::new();
+        while at < predicted.len() {
+            let (node, args, regs) = predicted[at];
+            at += 1;
+            let unit = self.nodes[node as usize].unit.clone();
+            for r in unit.own_refs(0) {
+                let Some(after) = self.act(&unit, r.act, regs) else { continue };
+                let callee = self.callee(node, r.callee);
+                let callee_args = self.predict(&unit, r.args, callee, &mut predicted);
+                // Keep what waits; its return set is filled in when `node`'s turn comes.
+                inner.push((node, args, Item { node: callee, state: callee_args, regs: after, ret: r.target }));
+            }
+        }
+        predicted.sort_unstable_by_key(|&(node, args, _)| {
+            let n = &self.nodes[node as usize].node;
+            (u32::MAX - n.height, n.component, node, args)
+        });
+        let mut keep_waits = false;
+        let mut i = 0;
+        while i < predicted.len() {
+            let (node, args, _) = predicted[i];
+            let component = self.nodes[node as usize].node.component;
+            let mut end = i + 1;
+            let ret = if component != 0 {
+                while end < predicted.len() && self.nodes[predicted[end].0 as usize].node.component == component {
+                    end += 1;
+                }
+                keep_waits = true;
+                set | TAG
+            } else {
+                self.return_set(set, node, args, &waits, keep_waits)
+            };
+            for &(node, args, regs) in &predicted[i..end] {
+                let unit = self.nodes[node as usize].unit.clone();
+                if unit.scans(0) {
+                    scan.push(Item { node, state: 0, regs, ret });
+                }
+                for &(caller, _, w) in inner.iter().filter(|w| w.0 == node && w.1 == args) {
+                    waits.push(Wait {
+                        callee: w.node,
+                        args: w.state,
+                        item: Item { node: caller, state: w.ret, regs: w.regs, ret },
+                    });
+                }
+            }
+            i = end;
+        }
+        let mut live = [0u64; 4];
+        for item in &scan {
+            let bytes = self.nodes[item.node as usize].unit.live(item.state);
+            for w in 0..4 {
+                live[w] |= bytes[w];
+            }
+        }
+        let scan_at = self.scans.len() as u32;
+        self.scans.extend_from_slice(&scan);
+        let waits_at = self.waits.len() as u32;
+        if keep_waits {
+            self.waits.extend_from_slice(&waits);
+        }
+        let s = &mut self.sets[set as usize];
+        s.scan = (scan_at, scan_at + scan.len() as u32);
+        s.waits = (waits_at, self.waits.len() as u32);
+        s.live = live;
+        s.hole = hole;
+        s.expanded = true;
+    }
+
+    /// Note that `callee` is predicted with arguments `args` of `unit`; returns the interned initial registers, which
+    /// stand for the arguments.
+    pub(super) fn predict(
+        &mut self,
+        unit: &Unit,
+        args: u32,
+        callee: u32,
+        predicted: &mut SmallVec<[(u32, u32, u32); 16]>,
+    ) -> u32 {
+        let regs = if args == NONE {
+            0
+        } else {
+            let target = self.nodes[callee as usize].unit.clone();
+            self.initial_regs(&target, &unit.args[args as usize])
+        };
+        if !predicted.iter().any(|p| p.0 == callee && p.1 == regs) {
+            predicted.push((callee, regs, regs));
+        }
+        regs
+    }
+
+    /// The interned set of everything in `waits` that goes on when `node` completes.
+    fn return_set(&mut self, set: u32, node: u32, args: u32, waits: &[Wait], origin_waits: bool) -> u32 {
+        self.fresh.clear();
+        self.visited.clear();
+        if origin_waits {
+            // A waiting item may complete into this very set's left-recursive members: make its waits visible so far.
+            let at = self.waits.len() as u32;
+            self.waits.extend_from_slice(waits);
+            let s = &mut self.sets[set as usize];
+            s.waits = (at, at + waits.len() as u32);
+            s.expanded = true;
+        }
+        for w in waits.iter().filter(|w| w.callee == node && w.args == args) {
+            let unit = self.nodes[w.item.node as usize].unit.clone();
+            self.push(&unit, w.item);
+        }
+        if origin_waits {
+            // The copy stays behind as a gap: expanding another origin set may have put its waits after it.
+            self.sets[set as usize].expanded = false;
+        }
+        self.intern_fresh()
+    }
+}
