@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gramary.compiler.errors import RollbackError
-from gramary.runtime._core import Compiler, Matcher, Vocabulary, fill_bitmasks
+from gramary.runtime._core import Compiler, Limits, Matcher, Vocabulary, fill_bitmasks
 
 from . import strategies as ir
 from .oracle import Pair, advance, brute_force, compile_pair, expected, mask
@@ -269,3 +269,19 @@ def test_duplicates_and_empty_tokens() -> None:
     vocabulary = Vocabulary.from_tokens([b"a", b"a", b"", None, b"ab"])
     matcher = Compiler(vocabulary).compile_regex("ab*").matcher()
     assert mask(matcher, 5) == {0, 1, 4} == brute_force(matcher, range(5))
+
+
+def test_a_table_that_lives_beyond_its_budget_is_not_flushed_for_every_token() -> None:
+    tokens = [bytes([b]) for b in range(256)] + [b"</s>"]
+    compiler = Compiler(Vocabulary.from_tokens(tokens, special=[256]), stop_token_ids=[256])
+    grammar = compiler.compile_json_schema(
+        '{"type": "array", "items": {"type": "string", "maxLength": 100000}}', limits=Limits(memory=1 << 20)
+    )
+    matcher = grammar.matcher(max_rollback_tokens=1 << 60)
+    assert matcher.accept_bytes('["')
+    for _ in range(16_000):
+        assert matcher.accept_token(97)
+    assert grammar.stats()["flushes"] < 20
+    matcher.rollback(16_000)
+    assert matcher.accept_bytes('"]')
+    assert matcher.is_complete()

@@ -186,6 +186,27 @@ def test_a_bad_tool_may_be_dropped_or_loosened() -> None:
     assert BYTES.compile_tools(TOOLS).dropped_tools == []
 
 
+@pytest.mark.parametrize(
+    "bad", ["null", "{}", "[1]", '{"name": 5}', '{"name": null}', '{"name": "\\ud800"}', '{"function": null}']
+)
+def test_what_is_json_but_no_tool_costs_only_itself(bad: str) -> None:
+    tools = f'[{{"name": "web", "parameters": {json.dumps(NUMBER)}}}, {bad}]'
+    with pytest.raises(ToolError) as caught:
+        BYTES.compile_tools(tools)
+    assert caught.value.index == 1
+    for on_error in ("drop", "any_json"):
+        grammar = BYTES.compile_tools(tools, on_error=on_error)
+        assert [fault["index"] for fault in grammar.dropped_tools] == [1]
+        assert fits(grammar, '<function=web>{"n": 1}</function>') == "whole"
+
+
+def test_members_of_a_tool_may_be_spelled_with_escapes() -> None:
+    escaped = '[{"n\\u0061me": "web", "p\\u0061rameters": ' + json.dumps(NUMBER) + "}]"
+    grammar = BYTES.compile_tools(escaped)
+    assert fits(grammar, '<function=web>{"n": 1}</function>') == "whole"
+    assert fits(grammar, '<function=web>{"zzz"') == "no"
+
+
 @pytest.mark.parametrize("on_error", ["raise", "drop", "any_json"])
 def test_two_tools_of_one_name(on_error: str) -> None:
     """No option makes this right: which of the two a call would mean is not known."""
