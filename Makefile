@@ -8,6 +8,9 @@ STAMP := $(VENV)/.stamp
 TEKKEN := $(VENV)/data/tekken.json
 RUST := $(shell find compiler/core runtime/core runtime/binding -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
+# Property tests try the same cases in every run (hypothesis too: tests/conftest.py); PROPTEST_RNG_SEED=... tries others.
+export PROPTEST_RNG_SEED ?= 20261129
+
 # One configuration of pyo3 for every cargo call, so that pip's build and ours share what they compiled.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 

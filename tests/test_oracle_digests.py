@@ -7,7 +7,6 @@ import json
 import random
 from typing import Any
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -48,7 +47,6 @@ def renumber(expr: Any, places: list[int]) -> Any:
     return {k: places[v] if k == "rule" and isinstance(v, int) else renumber(v, places) for k, v in expr.items()}
 
 
-@pytest.mark.xfail(reason="a rule that only names another, inside its own component, depends on their order")
 @settings(max_examples=100)
 @given(ir.grammars, st.integers(0, 2**32))
 def test_names_order_and_unused_rules_do_not_matter(grammar: Any, seed: int) -> None:

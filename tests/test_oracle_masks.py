@@ -154,8 +154,10 @@ def test_jumps(case: tuple[Any, Tokens, random.Random]) -> None:
         assert jump[:8] == forced(state, 8)
         assert matcher.fork().accept_bytes(jump)
         fork = matcher.fork()
-        for token in matcher.jump_forward_tokens():
+        jumped = matcher.jump_forward_tokens()
+        for token in jumped:
             assert pair.mask(fork) == {token}
             assert fork.accept_token(token)
-        assert fork.is_terminated() or len(pair.mask(fork)) != 1
+        # A vocabulary that lacks all other ways on can force one token for ever; a jump ends somewhere.
+        assert fork.is_terminated() or len(pair.mask(fork)) != 1 or len(jumped) == 1024
         state = pair.walk(matcher, state, 1, rng)

@@ -47,13 +47,63 @@ pub fn lower_grammar(grammar: &Grammar, budget: &Budget) -> Result<LoweredGramma
 
 /// The same, with a cache of rules lowered before.
 pub fn lower_with(grammar: &Grammar, cache: Option<&LoweringCache>, budget: &Budget) -> Result<LoweredGrammar> {
-    let references = check(grammar, budget)?;
+    let mut references = check(grammar, budget)?;
+    let resolved = resolve_aliases(grammar, &references);
+    if let Some(resolved) = &resolved {
+        references = check(resolved, budget)?;
+    }
+    let grammar = resolved.as_ref().unwrap_or(grammar);
     let mut lowering = Lowering { grammar, cache, budget, references, empty: vec![false; grammar.rules.len()] };
     loop {
         // Each further round knows of one more rule that matches nothing.
         if let Some(lowered) = lowering.round()? {
             return Ok(lowered);
         }
+    }
+}
+
+/// The rule that `rule` stands for. Rules that name each other in a circle match nothing and are not reached.
+fn follow(grammar: &Grammar, mut rule: RuleId) -> RuleId {
+    for _ in 0..grammar.rules.len() {
+        match grammar.rules.get(rule as usize).map(|r| &r.body) {
+            Some(Body::Expr(Expr::Rule(to))) => rule = *to,
+            _ => break,
+        }
+    }
+    rule
+}
+
+/// The grammar with references to rules that only name another pointed at that other, so that two names of one rule do not
+/// look like two rules to determinization; `None` if nobody refers to such a rule.
+fn resolve_aliases(grammar: &Grammar, references: &[Vec<RuleId>]) -> Option<Grammar> {
+    let stands_for: Vec<RuleId> = (0..grammar.rules.len() as RuleId).map(|r| follow(grammar, r)).collect();
+    let used = |(r, to): (usize, &RuleId)| *to != r as RuleId && !references[r].is_empty();
+    if !stands_for.iter().enumerate().any(used) {
+        return None;
+    }
+    let mut resolved = grammar.clone();
+    for rule in &mut resolved.rules {
+        match &mut rule.body {
+            Body::Expr(e) => redirect(e, &stands_for),
+            Body::Object(o) => {
+                o.properties.iter_mut().filter_map(|p| p.value.as_mut()).for_each(|e| redirect(e, &stands_for));
+                o.others.iter_mut().for_each(|p| redirect(&mut p.value, &stands_for));
+            }
+            Body::Dispatch(d) => d.handlers.iter_mut().for_each(|e| redirect(e, &stands_for)),
+            Body::JsonString => {}
+        }
+    }
+    Some(resolved)
+}
+
+/// Recursion is as deep as the expression, which [`check`] has compared with the budget.
+fn redirect(e: &mut Expr, stands_for: &[RuleId]) {
+    match e {
+        Expr::Rule(r) | Expr::Call { rule: r, .. } => *r = stands_for[*r as usize],
+        Expr::Seq(v) | Expr::Alt(v) => v.iter_mut().for_each(|e| redirect(e, stands_for)),
+        Expr::Repeat { body, .. } => redirect(body, stands_for),
+        // Operands of operators have no references.
+        _ => {}
     }
 }
 
@@ -210,6 +260,20 @@ impl<'g> Lowering<'g> {
             }
             self.place(fsm, name, holes, &mut out, &mut order, &mut place)?;
         }
+        // What operators match is known only now: beside references, an empty one can leave nothing but a recursion.
+        let mixed = |i: &usize| match self.grammar.rules.get(order[*i] as usize).map(|r| &r.body) {
+            Some(Body::Expr(e)) => !out[*i].fsm.callees.is_empty() && has_operator(e),
+            _ => false,
+        };
+        let productive = if (0..out.len()).any(|i| mixed(&i)) { productive(&out) } else { vec![true; out.len()] };
+        let dead = (0..out.len()).find(|&i| {
+            let rule = order[i] as usize;
+            !productive[i] && facts.nonempty.get(rule).copied().unwrap_or(false) && !self.empty[rule]
+        });
+        if let Some(i) = dead {
+            self.empty[order[i] as usize] = true;
+            return Ok(None);
+        }
         let digests = canonicalize(&mut out, self.budget)?;
         Ok(Some(LoweredGrammar { rules: out, root: 0, root_nullable: facts.nullable[root], digests }))
     }
@@ -246,15 +310,8 @@ impl<'g> Lowering<'g> {
         Ok(())
     }
 
-    /// The rule that `rule` stands for. Rules that name each other in a circle match nothing and are not reached.
-    fn alias(&self, mut rule: RuleId) -> RuleId {
-        for _ in 0..self.grammar.rules.len() {
-            match self.grammar.rules.get(rule as usize).map(|r| &r.body) {
-                Some(Body::Expr(Expr::Rule(to))) => rule = *to,
-                _ => break,
-            }
-        }
-        rule
+    fn alias(&self, rule: RuleId) -> RuleId {
+        follow(self.grammar, rule)
     }
 
     fn facts(&self) -> Result<Facts> {
@@ -290,6 +347,57 @@ impl<'g> Lowering<'g> {
 
 fn nothing() -> Fsm {
     Fsm { states: vec![crate::fsm::State::default()], acts: vec![vec![]], ..Fsm::default() }
+}
+
+/// Recursion is as deep as the expression, which [`check`] has compared with the budget.
+fn has_operator(e: &Expr) -> bool {
+    match e {
+        Expr::And(_) | Expr::Sub(..) => true,
+        Expr::Seq(v) | Expr::Alt(v) => v.iter().any(has_operator),
+        Expr::Repeat { body, .. } => has_operator(body),
+        _ => false,
+    }
+}
+
+/// Which rules can complete: those whose FSM accepts after bytes, tokens and references to rules that can.
+fn productive(rules: &[LoweredRule]) -> Vec<bool> {
+    let mut known = vec![false; rules.len()];
+    loop {
+        let mut changed = false;
+        for (i, rule) in rules.iter().enumerate() {
+            if !known[i] && completes(rule, &known) {
+                known[i] = true;
+                changed = true;
+            }
+        }
+        if !changed {
+            return known;
+        }
+    }
+}
+
+fn completes(rule: &LoweredRule, known: &[bool]) -> bool {
+    let fsm = &rule.fsm;
+    let mut seen = vec![false; fsm.states.len()];
+    let mut work = vec![0u32];
+    while let Some(q) = work.pop() {
+        let Some(state) = fsm.states.get(q as usize) else { continue };
+        if std::mem::replace(&mut seen[q as usize], true) {
+            continue;
+        }
+        if state.accept != crate::fsm::REJECT {
+            return true;
+        }
+        let callable = |r: &&crate::fsm::RefEdge| match fsm.callees[r.callee as usize] {
+            Callee::Rule(r) => known[r as usize],
+            Callee::Hole(h) => rule.holes.get(h as usize).is_none_or(|&r| known[r as usize]),
+        };
+        work.extend(state.edges.iter().map(|e| e.target));
+        work.extend(state.tokens.iter().map(|e| e.target));
+        work.extend(state.refs.iter().filter(callable).map(|r| r.target));
+        work.push(state.fallback);
+    }
+    false
 }
 
 /// The number of a rule among those lowered.

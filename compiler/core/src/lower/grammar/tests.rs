@@ -264,3 +264,12 @@ fn times() {
         println!("{n} properties: {:?}, {:.1} ms", result, start.elapsed().as_secs_f64() * 1e3);
     }
 }
+
+#[test]
+fn an_empty_difference_beside_a_recursion_leaves_nothing() {
+    let nothing = Expr::Sub(Box::new(Expr::lit("a")), Box::new(Expr::lit("a")));
+    let body = Body::Expr(Expr::alt([Expr::seq([Expr::Rule(0), Expr::lit("a")]), nothing]));
+    let grammar = Grammar { rules: vec![Rule { name: "r".into(), body }], root: 0 };
+    let result = lower_grammar(&grammar, &Budget::new(Limits::default()));
+    assert!(matches!(result, Err(CompileError::Unsatisfiable { .. })), "{result:?}");
+}
