@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import random
-from decimal import Decimal
+from decimal import Decimal, getcontext
 from typing import Any
 
 import jsonschema
@@ -30,6 +30,10 @@ WORDS = [b'{"', b'":', b'", "', b"true", b"null", b"10", b"0.", b"\\u00", b'{"a"
 TOKENS = [*(bytes([b]) for b in range(256)), *WORDS, b"</s>"]
 STOP = len(TOKENS) - 1
 COMPILER = Compiler(Vocabulary.from_tokens(TOKENS, special=[STOP]), stop_token_ids=[STOP])
+
+
+# Remainders of long integers must not exhaust the precision that Decimal has by default.
+getcontext().prec = 10_000
 
 
 def is_integer(_: Any, value: Any) -> bool:
