@@ -49,8 +49,7 @@ def renumber(expr: Any, places: list[int]) -> Any:
 
 
 @pytest.mark.xfail(
-    reason="two rules of one component that cannot be told apart, each naming both: which reference is which depends on "
-    "their order"
+    reason="two rules of one component that cannot be told apart, each naming both: their order decides which is which"
 )
 @settings(max_examples=100)
 @given(ir.grammars, st.integers(0, 2**32))
