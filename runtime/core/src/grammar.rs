@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use gramary_compiler::digest::node_digest;
-use gramary_compiler::entry::build;
 use gramary_compiler::machine::Machine;
 use gramary_compiler::program::Program;
 use gramary_compiler::tools::choice;
@@ -237,14 +236,8 @@ impl Grammar {
                     // A request that has gone needs nothing any more.
                     let Some(g) = grammar.upgrade() else { return };
                     let node = machine.bind(link);
-                    let unit = machine.unit(node).clone();
-                    let key = (state, smallvec::SmallVec::new());
-                    if unit.entries.read().contains_key(&key) {
-                        continue;
-                    }
-                    let entry = build::build(&mut machine, &g.tokens.vocab, &g.tokens.masks, node, state, 0);
-                    g.tokens.builds.fetch_add(1, Ordering::Relaxed);
-                    unit.entries.write().entry(key).or_insert_with(|| Arc::new(entry));
+                    g.tokens.entry(&mut machine, node, state, 0);
+                    machine.clear();
                 }
             });
         }
