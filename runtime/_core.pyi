@@ -23,6 +23,10 @@ class Vocabulary:
     def from_tekken(tekken_json: bytes) -> Vocabulary: ...
     @staticmethod
     def open(path: str) -> Vocabulary: ...
+    @staticmethod
+    def from_bytes(data: bytes) -> Vocabulary:
+        """From what `to_bytes` gave; the fingerprint is computed again and compared. `TokenizerError` if it is damaged."""
+    def to_bytes(self) -> bytes: ...
     def save(self, path: str) -> None: ...
     def __len__(self) -> int: ...
     @property
@@ -32,6 +36,68 @@ class Vocabulary:
     """One of "text", "added", "special", "unused"."""
     def special_tokens(self) -> dict[str, int]: ...
     """Text of every added token, special or not -> id."""
+
+class Source:
+    """One text to compile and what it is compiled with. Tokenizers play no part: units do not depend on them.
+
+    `kind`: "json_schema", "regex" or "ir". The options count for JSON Schema only. Equal content, equal `key`.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        text: str | bytes,
+        *,
+        property_order: str = "declared",
+        whitespace: str = "flexible",
+        lenient: bool = False,
+    ) -> None: ...
+    @staticmethod
+    def from_parts(kind: str, options: str, text: bytes) -> Source:
+        """From what `kind`, `options` and `text` gave elsewhere; raises `ValueError` if the options are none."""
+    @property
+    def key(self) -> bytes:
+        """32 bytes: BLAKE3 over format version, kind, options and text."""
+    @property
+    def kind(self) -> str: ...
+    @property
+    def options(self) -> str:
+        """Canonical JSON."""
+    @property
+    def text(self) -> bytes: ...
+
+class Manifest:
+    """What a source was compiled to: names of units, no units. Checked when parsed: `ValueError` for anything else."""
+
+    @staticmethod
+    def parse(data: bytes) -> Manifest: ...
+    def to_bytes(self) -> bytes: ...
+    @property
+    def root(self) -> bytes: ...
+    @property
+    def nullable(self) -> bool: ...
+    @property
+    def units(self) -> list[bytes]:
+        """Digests of every unit that the source needs, the root included, each after those that it refers to."""
+    @property
+    def warnings(self) -> list[dict[str, str]]: ...
+
+class Lowering:
+    """Compiles sources to units without a tokenizer, and remembers what it has lowered (within `cache_bytes`)."""
+
+    def __init__(self, *, cache_bytes: int = ...) -> None: ...
+    def lower(self, source: Source, *, limits: Limits | None = None) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        """The source's manifest and, in its order, every unit as (digest, bytes). Raises `CompileError`s."""
+
+def verify_units(units: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, str]]:
+    """Derive every unit's digest again from its content; returns those that are not what they claim, and why.
+
+    Units that refer to each other in a circle are checked together and must all be given; digests of other units that
+    are referred to are taken as they stand. Any bytes may be given: nothing is installed, nothing raises.
+    """
+
+def inspect_unit(data: bytes) -> dict[str, Any]:
+    """`name`, `states`, `edges`, `callees` (digests), `holes` of a unit's bytes; `ValueError` if they are no unit."""
 
 class Limits:
     def __init__(
@@ -96,6 +162,47 @@ class Compiler:
         **options: Any,
     ) -> CompiledGrammar:
         """General TagDispatch: `(begin, JSON schema, end)` tags, several triggers; options as `compile_tools`."""
+    def sources_of_tools(
+        self,
+        tools: str | bytes | Sequence[dict[str, Any]],
+        *,
+        property_order: str = "declared",
+        whitespace: str = "flexible",
+        lenient: bool = False,
+    ) -> list[Source]:
+        """The distinct sources that `compile_tools` compiles for these tools, in order of first use."""
+    def missing_sources(self, sources: Sequence[Source]) -> list[Source]:
+        """Those that are not in memory: compiling them would be work."""
+    def missing_units(self, manifests: Sequence[bytes]) -> list[bytes]:
+        """Digests of the units that these manifests need and memory has not, callees first."""
+    def install(
+        self, sources: Sequence[tuple[Source, bytes]], units: Sequence[tuple[bytes, bytes]], *, trusted: bool = False
+    ) -> None:
+        """Take over compiled sources: (source, manifest) pairs and the units that `missing_units` named.
+
+        All or nothing; `ValueError` names what does not fit. `trusted`: the units' digests were checked before (the
+        node's own store), so they are not derived again; their structure is checked in any case.
+        """
+    def export(self, source: Source) -> tuple[bytes, list[tuple[bytes, bytes]]] | None:
+        """Manifest and units of a source that is in memory, as `Lowering.lower` gives them."""
+    def build_entries(self, units: Sequence[bytes], *, min_cost_us: float = 0.0) -> int:
+        """Build the mask entries of these units (in memory) that are worth it; returns how many were built.
+
+        States whose class depends on the request (key registers) are left to first use. `take_entries` has the results.
+        """
+    def record_entries(self, most: int) -> None:
+        """From now on keep the names of up to `most` entries built, for `take_entries`; 0 turns it off (the default)."""
+    def take_entries(self) -> list[tuple[bytes, bytes, bytes, int]]:
+        """Entries built since the last call: (unit digest, slot, bytes, nanoseconds it took). Bytes do not depend on time."""
+    def export_entries(self, units: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes, int]]:
+        """Every entry in memory of these units, in the same form."""
+    def offer_entries(self, entries: Sequence[tuple[bytes, bytes, bytes]]) -> int:
+        """Give entries as (unit digest, slot, bytes) to be decoded when they are needed; returns how many were taken.
+
+        Those that turn out to be damaged are dropped, counted (`stats()["entries_refused"]`) and built instead.
+        """
+    def verify_entry(self, unit: bytes, slot: bytes, data: bytes) -> bool | None:
+        """Build the entry again and compare what it allows; `None` if the unit is not in memory."""
     def prewarm(self) -> int:
         """Build the mask entries of the shared units (strings, numbers, any JSON, free text); returns how many."""
     def save_entries(self, path: str) -> int: ...
