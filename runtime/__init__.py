@@ -20,13 +20,17 @@ from gramary.runtime.bitmask import (
     is_allowed,
     tokens_of,
 )
+from gramary.runtime.logits import apply_token_bitmask_
+from gramary.runtime.mask_pool import MaskPool
 
 __all__ = [
     "Bitmask",
     "CompiledGrammar",
+    "MaskPool",
     "Matcher",
     "allocate_bitmask",
     "apply_bitmask",
+    "apply_token_bitmask_",
     "bitmask_words",
     "fill_bitmasks",
     "is_allowed",
