@@ -15,21 +15,21 @@ from gramary.runtime._core import CompiledGrammar, Matcher, fill_bitmasks
 from gramary.runtime.bitmask import (
     Bitmask,
     allocate_bitmask,
-    apply_bitmask,
     bitmask_words,
     is_allowed,
     tokens_of,
 )
+from gramary.runtime.huggingface import GrammarLogitsProcessor
 from gramary.runtime.logits import apply_token_bitmask_
 from gramary.runtime.mask_pool import MaskPool
 
 __all__ = [
     "Bitmask",
     "CompiledGrammar",
+    "GrammarLogitsProcessor",
     "MaskPool",
     "Matcher",
     "allocate_bitmask",
-    "apply_bitmask",
     "apply_token_bitmask_",
     "bitmask_words",
     "fill_bitmasks",

@@ -4,8 +4,6 @@ layout).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -49,19 +47,3 @@ def is_allowed(bitmask: Bitmask, token: int, row: int = 0) -> bool:
     """
     words = bitmask if bitmask.ndim == 1 else bitmask[row]
     return bool((int(words[token >> 5]) >> (token & 31)) & 1)
-
-
-def apply_bitmask(logits: npt.NDArray[Any], bitmask: Bitmask) -> None:
-    """Set the logits of forbidden tokens to minus infinity, in place.
-
-    `logits`: floating point, shape `(rows, vocab_size)` or `(vocab_size,)`; `bitmask`: as many rows. Logits beyond the
-    bitmask's last word are forbidden too.
-    """
-    scores = logits if logits.ndim == 2 else logits[None]
-    words = np.ascontiguousarray(bitmask if bitmask.ndim == 2 else bitmask[None], dtype=np.int32)
-    if len(scores) != len(words):
-        raise ValueError(f"logits have {len(scores)} rows, the bitmask has {len(words)}")
-    allowed = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").astype(bool)
-    width = min(scores.shape[1], allowed.shape[1])
-    scores[:, :width][~allowed[:, :width]] = -np.inf
-    scores[:, width:] = -np.inf

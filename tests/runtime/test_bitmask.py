@@ -1,11 +1,10 @@
 """Bitmask helpers against the definition of the layout."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gramary.runtime import allocate_bitmask, apply_bitmask, bitmask_words, is_allowed, tokens_of
+from gramary.runtime import allocate_bitmask, bitmask_words, is_allowed, tokens_of
 
 
 def spelled(tokens: set[int], vocab_size: int) -> np.ndarray:
@@ -30,22 +29,8 @@ def test_tokens_of_reads_the_layout(mask: tuple[set[int], int]) -> None:
     assert {token for token in range(vocab_size) if is_allowed(row, token)} == tokens
 
 
-@given(masks())
-def test_apply_forbids_exactly_the_rest(mask: tuple[set[int], int]) -> None:
-    tokens, vocab_size = mask
-    logits = np.arange(vocab_size + 5, dtype=np.float32)[None]
-    apply_bitmask(logits, spelled(tokens, vocab_size)[None])
-    assert set(np.flatnonzero(np.isfinite(logits[0])).tolist()) == tokens
-    assert logits[0, sorted(tokens)].tolist() == sorted(tokens)
-
-
 def test_a_new_bitmask_allows_everything() -> None:
     bitmask = allocate_bitmask(3, 33)
     assert bitmask.shape == (3, 2)
     assert bitmask.dtype == np.int32
     assert tokens_of(bitmask[1], 33).tolist() == list(range(33))
-
-
-def test_apply_wants_as_many_rows() -> None:
-    with pytest.raises(ValueError, match="2 rows, the bitmask has 1"):
-        apply_bitmask(np.zeros((2, 32)), allocate_bitmask(1, 32))
