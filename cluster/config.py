@@ -241,9 +241,10 @@ def _check(settings: Settings, role: Role) -> list[dict[str, str]]:
         if path is not None and not os.access(path, os.R_OK):
             wrong(f"tls.{name}", f"{path} is not there or not readable", "name a PEM file that this user may read")
     if serving and settings.listens_beyond_loopback():
-        tokens = bool(settings.auth.tokens or settings.auth.token_files)
-        mutual = tls.ca_file is not None and tls.require_client_cert
-        if tls.cert_file is None or not (mutual or tokens):
+        auth = settings.auth
+        tokens = bool(auth.tokens or auth.token_files or auth.client_token_files)
+        mutual = tls.cert_file is not None and tls.ca_file is not None and tls.require_client_cert
+        if not mutual and not (tokens and (tls.cert_file is not None or auth.plaintext)):
             wrong(
                 "node.listen",
                 f"{', '.join(settings.node.listen)} can be reached from outside, and callers are not told apart",

@@ -7,7 +7,6 @@ that cannot be read after the start keeps its last good content: a half-written 
 
 from __future__ import annotations
 
-import hmac
 import os
 import threading
 import time
@@ -103,12 +102,14 @@ class Credentials:
         self._tokens = [parse_token(one.get_secret_value(), place="auth.tokens") for one in auth.tokens]
         self._keys = [parse_mac_key(one.get_secret_value(), place="trust.mac_keys") for one in trust.mac_keys]
         self._token_files = [self._watch(path, "auth.token_files", parse_token) for path in auth.token_files]
+        client_files = auth.client_token_files
+        self._client_files = [self._watch(path, "auth.client_token_files", parse_token) for path in client_files]
         self._key_files = [self._watch(path, "trust.mac_key_files", parse_mac_key) for path in trust.mac_key_files]
         named = {"cert": tls.cert_file, "key": tls.key_file, "ca": tls.ca_file}
         self._tls = {
             name: _Watched(path, f"tls.{name}_file", bytes) for name, path in named.items() if path is not None
         }
-        self._files = [*self._token_files, *self._key_files, *self._tls.values()]
+        self._files = [*self._token_files, *self._client_files, *self._key_files, *self._tls.values()]
         self._refresh_s, self._clock = refresh_s, clock
         self._lock = threading.Lock()
         for file in self._files:
@@ -149,10 +150,10 @@ class Credentials:
         self.refresh()
         return (*(file.content for file in self._token_files), *self._tokens)
 
-    def accepts(self, token: bytes) -> bool:
-        """Whether a caller's token is one of ours; takes the same time wherever it differs."""
-        known = [hmac.compare_digest(token, one) for one in self.tokens()]
-        return any(known)
+    def client_tokens(self) -> tuple[bytes, ...]:
+        """Tokens of programs that may read and compile, not publish."""
+        self.refresh()
+        return tuple(file.content for file in self._client_files)
 
     def mac_keys(self) -> tuple[bytes, ...]:
         """Every key that verifies; the first is the one to sign with."""

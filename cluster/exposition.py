@@ -73,7 +73,7 @@ def make_registry(*groups: Group, reports: WorkerReports | None = None) -> Colle
     """A registry of its own, with the process's memory, CPU time and open files."""
     from prometheus_client import CollectorRegistry, ProcessCollector
 
-    registry = CollectorRegistry(auto_describe=False)
+    registry = CollectorRegistry(auto_describe=True)
     registry.register(Collector(groups, reports))
     ProcessCollector(registry=registry)
     return registry

@@ -25,7 +25,7 @@ CODES = (
 )
 """gRPC's status codes by name."""
 METHODS = (
-    *("Compile", "CompileStream", "Lookup", "FindMissing", "BatchRead", "GetShards", "PutShards", "Watch"),
+    *("Compile", "CompileStream", "Lookup", "FindMissing", "BatchRead", "Read", "GetShards", "PutShards", "Watch"),
     *("RegisterTokenizer", "GetCapabilities", "Stats", "Claim", "Release", "Complete", "Wait", "other"),
 )
 

@@ -185,7 +185,19 @@ class CompileLimits(Section):
     fsm_states: int = Field(default=1_000_000, ge=1, le=1 << 30, description="states of all automata built on the way")
     items_per_set: int = Field(default=1000, ge=1, le=1 << 20, description="Earley items at one position")
     memory_bytes: Size = Field(default=ByteSize(256 * MIB), ge=MIB, description="parse tables of one compiled grammar")
-    seconds: float = Field(default=30.0, gt=0, le=3600, description="wall-clock time of one compilation")
+    seconds: float = Field(default=10.0, gt=0, le=3600, description="wall-clock time of one compilation")
+    hard_seconds: float = Field(
+        default=15.0, gt=0, le=3600, description="after which a compile worker that did not stop by itself is ended"
+    )
+    hard_bytes: Size = Field(
+        default=ByteSize(2 * GIB), ge=64 * MIB, description="by which one compilation may grow its worker"
+    )
+
+    @model_validator(mode="after")
+    def _order(self) -> CompileLimits:
+        if self.hard_seconds <= self.seconds:
+            raise ValueError(f"hard_seconds ({self.hard_seconds}) must be above seconds ({self.seconds})")
+        return self
 
     def as_limits(self) -> Any:
         """The kernel's `Limits`."""
@@ -219,19 +231,17 @@ class Deadlines(Section):
 
 
 class Server(Section):
-    """What strangers can make this node hold."""
+    """What strangers can make this node hold. Message sizes are part of the protocol: at most 1 MiB each."""
 
-    max_message_bytes: Size = Field(
-        default=ByteSize(8 * MIB), ge=MIB, le=64 * MIB, description="one gRPC message, either way"
+    connections: int = Field(default=4096, ge=1, le=1 << 20, description="connections open at once")
+    calls: int = Field(default=4096, ge=1, le=1 << 20, description="calls of any kind open at once")
+    reads: int = Field(default=256, ge=1, le=65536, description="calls that read worked on at once")
+    writes: int = Field(default=8, ge=1, le=65536, description="calls that store worked on at once")
+    compiles: int = Field(default=64, ge=1, le=65536, description="compile calls worked on at once")
+    watches: int = Field(default=256, ge=1, le=65536, description="subscriptions open at once")
+    queue: int = Field(
+        default=512, ge=0, le=65536, description="calls of one kind that wait; further ones are refused with RetryInfo"
     )
-    max_request_bytes: Size = Field(
-        default=ByteSize(64 * MIB), ge=MIB, description="all messages of one request together"
-    )
-    max_concurrent: int = Field(default=64, ge=1, le=65536, description="compile requests worked on at once")
-    max_queue: int = Field(
-        default=256, ge=0, le=65536, description="compile requests that wait; beyond it they are refused with RetryInfo"
-    )
-    max_streams: int = Field(default=1024, ge=1, le=65536, description="requests of any kind open at once")
 
 
 class Tls(Section):
@@ -266,7 +276,16 @@ class Auth(Section):
         default=[], max_length=16, description="tokens of at least 16 characters; better in `token_files`"
     )
     token_files: list[PathText] = Field(
-        default=[], max_length=16, description="files with one token each, read again when they change"
+        default=[],
+        max_length=16,
+        description="files with one token each, read again when they change; they may do everything, also publish",
+    )
+    client_token_files: list[PathText] = Field(
+        default=[], max_length=16, description="the same for programs that may read and compile, not publish"
+    )
+    plaintext: bool = Field(
+        default=False,
+        description="tokens may cross a network without TLS: only where something else encrypts it (a service mesh)",
     )
 
 

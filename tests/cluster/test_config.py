@@ -111,6 +111,7 @@ def test_servers_reached_from_outside_must_tell_callers_apart(role: Role, tmp_pa
     lax = {**identity, "require_client_cert": False}
     assert "can be reached" in str(wrong(role=role, options={**listen, "tls": lax}))
     load(role=role, environ={}, options={**listen, "tls": lax, "auth": tokens})
+    load(role=role, environ={}, options={**listen, "auth": {**tokens, "plaintext": True}})
     mutual = {**identity, "ca_file": tmp_path / "ca"}
     load(role=role, environ={}, options={**listen, "tls": mutual})
     load(role="client", environ={}, options=listen)
@@ -140,7 +141,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_every_field_can_be_set_by_its_variable() -> None:
     examples = {"sealed_path": "/x", "advertise": "a:1", "nodes": "a:1", "dns": "a:1", "address": "a:1", "file": "/x"}
     examples |= {"endpoint": "http://a:4317", "tokenizers": "a", "ray_address": "auto", "server_name": "a"}
-    examples |= {"tokens": "t" * 20, "mac_keys": "0" * 64, "token_files": "/t", "mac_key_files": "/k"}
+    examples |= {
+        "tokens": "t" * 20,
+        "mac_keys": "0" * 64,
+        "token_files": "/t",
+        "client_token_files": "/t",
+        "mac_key_files": "/k",
+    }
     defaults = Settings()
     for dotted, (variable, field, _) in fields().items():
         section, name = dotted.split(".")

@@ -38,7 +38,6 @@ def swap(link: Path, target: Path) -> None:
 def test_nothing_configured() -> None:
     credentials = Credentials(settings())
     assert (credentials.tokens(), credentials.mac_keys(), credentials.tls()) == ((), (), None)
-    assert not credentials.accepts(b"")
 
 
 def test_rotation_without_a_gap(tmp_path: Path) -> None:
@@ -55,12 +54,9 @@ def test_rotation_without_a_gap(tmp_path: Path) -> None:
     clock.now = 6
     assert credentials.tokens() == (NEW.encode(), OLD.encode())
     assert credentials.generation == 1
-    assert credentials.accepts(OLD.encode())
-    assert credentials.accepts(NEW.encode())
-    assert not credentials.accepts(NEW.encode() + b"x")
     swap(previous, tmp_path / "new")
     assert credentials.refresh(now=True)
-    assert not credentials.accepts(OLD.encode())
+    assert credentials.tokens() == (NEW.encode(), NEW.encode())
 
 
 def test_a_file_that_breaks_keeps_its_last_content(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -81,6 +77,15 @@ def test_a_file_that_breaks_keeps_its_last_content(tmp_path: Path, caplog: pytes
     assert credentials.refresh(now=True)
     assert credentials.stale == []
     assert credentials.mac_keys()[0] == b"\x11" * 32
+
+
+def test_programs_have_tokens_of_their_own(tmp_path: Path) -> None:
+    for name, text in (("nodes", OLD), ("programs", NEW)):
+        (tmp_path / name).write_text(text)
+    auth = {"token_files": [tmp_path / "nodes"], "client_token_files": [tmp_path / "programs"]}
+    credentials = Credentials(settings(auth=auth))
+    assert credentials.tokens() == (OLD.encode(),)
+    assert credentials.client_tokens() == (NEW.encode(),)
 
 
 def test_certificates(tmp_path: Path) -> None:
