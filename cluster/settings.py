@@ -27,8 +27,7 @@ def cache_directory() -> Path:
 
 
 def _address(text: str) -> str:
-    parse_address(text)
-    return text
+    return str(parse_address(text))
 
 
 def _node_name() -> str:
@@ -59,7 +58,7 @@ class Node(Section):
 
     name: str = Field(
         default_factory=_node_name,
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$",
         description="name of this node in logs, metrics and `origin`; default: the host's name",
     )
     listen: list[AddressText] = Field(
@@ -110,9 +109,6 @@ class Store(Section):
         le=86400,
         description="seconds between two sealed generations, made by the agent; 0: none are made",
     )
-    sealed_path: PathText | None = Field(
-        default=None, description="folder of the sealed generations; default: `sealed` beside the store"
-    )
     sealed_keep: int = Field(default=2, ge=1, le=16, description="sealed generations that are kept")
 
     @model_validator(mode="after")
@@ -120,11 +116,6 @@ class Store(Section):
         if self.low_ratio >= self.high_ratio:
             raise ValueError(f"low_ratio ({self.low_ratio}) must be below high_ratio ({self.high_ratio})")
         return self
-
-    @property
-    def sealed_folder(self) -> Path:
-        """Where sealed generations are."""
-        return self.sealed_path or self.path.parent / "sealed"
 
 
 class Peers(Section):

@@ -27,7 +27,6 @@ def test_defaults_are_a_laptops(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = load(role="serve", environ={})
     assert settings.store.path == tmp_path / "gramary" / "store"
-    assert settings.store.sealed_folder == tmp_path / "gramary" / "sealed"
     assert settings.node.listen == ["127.0.0.1:7171"]
     assert settings.metrics.listen == "127.0.0.1:9171"
     assert settings.executor.resolved_kind == "process"
@@ -139,7 +138,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_every_field_can_be_set_by_its_variable() -> None:
-    examples = {"sealed_path": "/x", "advertise": "a:1", "nodes": "a:1", "dns": "a:1", "address": "a:1", "file": "/x"}
+    examples = {"advertise": "a:1", "nodes": "a:1", "dns": "a:1", "address": "a:1", "file": "/x"}
     examples |= {"endpoint": "http://a:4317", "tokenizers": "a", "ray_address": "auto", "server_name": "a"}
     examples |= {
         "tokens": "t" * 20,
@@ -157,6 +156,11 @@ def test_every_field_can_be_set_by_its_variable() -> None:
         value = examples.get(name, ",".join(default) if isinstance(default, list) else str(default))
         settings = load(environ={variable: value})
         assert name in getattr(settings, section).model_fields_set, (dotted, field)
+
+
+def test_an_address_may_have_brackets_it_does_not_need() -> None:
+    assert load(environ={"GRAMARY_NODE_ADVERTISE": "[10.0.0.1]:7171"}).advertised() == "10.0.0.1:7171"
+    assert load(environ={"GRAMARY_NODE_ADVERTISE": "[fd00::1]:7171"}).advertised() == "[fd00::1]:7171"
 
 
 def test_limits_reach_the_kernel() -> None:
