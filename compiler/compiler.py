@@ -162,6 +162,11 @@ class Compiler:
         """
         return self._core.compile_tags(tags, triggers, **options)
 
+    @property
+    def core(self) -> _Compiler:
+        """The kernel's compiler, for those that exchange units and mask entries between processes."""
+        return self._core
+
     def prewarm(self) -> int:
         """Build the mask entries that every source shares (strings, numbers, any JSON, free text) and return how
         many.

@@ -25,7 +25,10 @@ class Vocabulary:
     def open(path: str) -> Vocabulary: ...
     @staticmethod
     def from_bytes(data: bytes) -> Vocabulary:
-        """From what `to_bytes` gave; the fingerprint is computed again and compared. `TokenizerError` if it is damaged."""
+        """From what `to_bytes` gave, by whomever: prepared again from its tokens (tenths of a second) and compared.
+
+        Raises `TokenizerError` if it is not what its tokens make.
+        """
     def to_bytes(self) -> bytes: ...
     def save(self, path: str) -> None: ...
     def __len__(self) -> int: ...
@@ -185,15 +188,27 @@ class Compiler:
         """
     def export(self, source: Source) -> tuple[bytes, list[tuple[bytes, bytes]]] | None:
         """Manifest and units of a source that is in memory, as `Lowering.lower` gives them."""
-    def build_entries(self, units: Sequence[bytes], *, min_cost_us: float = 0.0) -> int:
-        """Build the mask entries of these units (in memory) that are worth it; returns how many were built.
+    def build_entries(
+        self,
+        closure: Sequence[tuple[bytes, bytes]],
+        wanted: Sequence[bytes],
+        *,
+        min_cost_us: float = 0.0,
+        limits: Limits | None = None,
+    ) -> list[tuple[bytes, bytes, bytes, int]]:
+        """Build the mask entries of the units `wanted`; returns those that took at least `min_cost_us`, in the form of
+        `take_entries`.
 
-        States whose class depends on the request (key registers) are left to first use. `take_entries` has the results.
+        `closure`: (digest, bytes) of these units and of all that they refer to, as far as memory has it not; they are
+        forgotten afterwards. States whose register class depends on the document are left out.
         """
     def record_entries(self, most: int) -> None:
-        """From now on keep the names of up to `most` entries built, for `take_entries`; 0 turns it off (the default)."""
+        """From now on keep the names of up to `most` entries built, for `take_entries`; 0 (the default) keeps none."""
     def take_entries(self) -> list[tuple[bytes, bytes, bytes, int]]:
-        """Entries built since the last call: (unit digest, slot, bytes, nanoseconds it took). Bytes do not depend on time."""
+        """Entries built since the last call: (unit digest, slot, bytes, nanoseconds it took).
+
+        Equal entries have equal bytes.
+        """
     def export_entries(self, units: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes, int]]:
         """Every entry in memory of these units, in the same form."""
     def offer_entries(self, entries: Sequence[tuple[bytes, bytes, bytes]]) -> int:

@@ -27,6 +27,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tokenizer", run: tokenizer, seeds: || texts(TOKENIZERS) },
     Target { name: "vocabulary", run: vocabulary, seeds: || vec![engine().tokens.vocab.as_bytes().to_vec()] },
     Target { name: "entries", run: entries, seeds: || vec![entries_seed()] },
+    Target { name: "artifacts", run: artifacts, seeds: artifacts_seeds },
+    Target { name: "offers", run: offers, seeds: || vec![offers_seed()] },
 ];
 
 fn texts(seeds: &[&str]) -> Vec<Vec<u8>> {
@@ -161,7 +163,7 @@ pub fn tokenizer(data: &[u8]) {
 pub fn vocabulary(data: &[u8]) {
     /// Where the header of a prepared vocabulary holds its checksum.
     const CHECKSUM: std::ops::Range<usize> = 64..72;
-    let _ = Vocabulary::from_bytes(data).is_ok();
+    let _ = Vocabulary::from_stranger(data).is_ok();
     let mut data = data.to_vec();
     if data.len() >= CHECKSUM.end {
         let before = xxhash_rust::xxh3::xxh3_64(&data[..CHECKSUM.start]);
@@ -239,6 +241,87 @@ fn entries_seed() -> Vec<u8> {
     let seed = std::fs::read(&path).expect("just written");
     let _ = std::fs::remove_file(path);
     seed
+}
+
+/// A length and as many bytes, cut off a frame.
+fn piece<'a>(data: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let n = u32::from_le_bytes(data.get(..4)?.try_into().ok()?) as usize;
+    let piece = data.get(4..)?.get(..n)?;
+    *data = &data[4 + n..];
+    Some(piece)
+}
+
+fn frame(pieces: &[&[u8]]) -> Vec<u8> {
+    pieces.iter().flat_map(|p| (p.len() as u32).to_le_bytes().into_iter().chain(p.iter().copied())).collect()
+}
+
+/// A manifest and units (digest, bytes), framed. Units are taken over without regard to their digests, as by a node whose
+/// store is damaged: whatever passes the checks of structure must be safe to run, and masks must equal stepping.
+pub fn artifacts(data: &[u8]) {
+    let mut rest = data;
+    let Some(manifest) = piece(&mut rest) else { return };
+    let mut units = vec![];
+    while let (Some(digest), Some(bytes)) = (piece(&mut rest), piece(&mut rest)) {
+        let Ok(digest) = digest.try_into() else { return };
+        units.push((digest, bytes));
+    }
+    let _ = gramary_compiler::flat::verify(&units).len();
+    let Ok(manifest) = gramary_compiler::flat::Manifest::parse(manifest) else { return };
+    let fresh = new_engine();
+    let source = Source::Schema(SchemaOptions::default());
+    if fresh.install(&source, b"x", &manifest, &units.into_iter().collect()).is_ok() {
+        if let Ok((grammar, _)) = fresh.grammar(&source, b"x", limits()) {
+            walk(&grammar, data);
+        }
+    }
+}
+
+fn artifacts_seeds() -> Vec<Vec<u8>> {
+    let sources = SCHEMAS.iter().map(|s| (Source::Schema(SchemaOptions::default()), *s));
+    let sources = sources.chain(GRAMMARS.iter().map(|g| (Source::Ir, *g)));
+    let seed = |(source, text): (Source, &str)| {
+        let compiled = engine().artifact(&source, text.as_bytes(), &limits()).ok()?;
+        let (manifest, units) = engine().export(&compiled);
+        let manifest = manifest.to_bytes();
+        let pieces: Vec<&[u8]> = units.iter().flat_map(|(d, bytes)| [&d[..], bytes]).collect();
+        Some(frame(&[&[&manifest[..]], &pieces[..]].concat()))
+    };
+    sources.filter_map(seed).collect()
+}
+
+/// Entries offered for [`ENTRIES_SCHEMA`]: slot and bytes by turns, for every unit.
+pub fn offers(data: &[u8]) {
+    let fresh = new_engine();
+    let source = Source::Schema(SchemaOptions::default());
+    let Ok((grammar, _)) = fresh.grammar(&source, ENTRIES_SCHEMA, limits()) else { return };
+    let mut rest = data;
+    while let (Some(slot), Some(entry)) = (piece(&mut rest), piece(&mut rest)) {
+        for (_, node) in grammar.nodes() {
+            fresh.tokens.offered.put(node.unit.digest, slot, entry);
+            let _ = fresh.verify_entry(&node.unit.digest, slot, entry);
+        }
+    }
+    let matcher = Matcher::new(grammar.clone(), None, 1);
+    let mut row = vec![0u32; grammar.row_words];
+    for text in ["", "{", "\"a\"", ":", "\"x", "y\"", ",", "\"b\":[1"] {
+        let _ = matcher.accept_bytes(text.as_bytes());
+        let _ = matcher.fill(&mut row);
+    }
+}
+
+fn offers_seed() -> Vec<u8> {
+    let engine = new_engine();
+    let source = Source::Schema(SchemaOptions::default());
+    let (grammar, _) = engine.grammar(&source, ENTRIES_SCHEMA, limits()).expect("a good schema");
+    let matcher = Matcher::new(grammar.clone(), None, 1);
+    let mut row = vec![0u32; grammar.row_words];
+    for text in ["", "{", "\"a\"", ":", "\"x", "y\"", ",", "\"b\":[1"] {
+        matcher.accept_bytes(text.as_bytes()).expect("unambiguous");
+        matcher.fill(&mut row).expect("unambiguous");
+    }
+    let digests: Vec<_> = grammar.nodes().into_iter().map(|(_, n)| n.digest).collect();
+    let entries = engine.export_entries(&digests);
+    frame(&entries.iter().flat_map(|e| [&e.slot[..], &e.data]).collect::<Vec<_>>())
 }
 
 const SCHEMAS: &[&str] = &[

@@ -59,6 +59,22 @@ pub fn digests(rules: &[LoweredRule], budget: &Budget) -> Result<Digests> {
     Ok(hashing.digests)
 }
 
+/// Digests of every rule, where those of some are known already: such rules have no FSM, only their digest.
+pub fn digests_beside(rules: &[LoweredRule], known: &[Option<Digest>], budget: &Budget) -> Result<Digests> {
+    let graph = Graph::new(rules);
+    let mut hashing = Hashing::new(rules.len());
+    for (rule, digest) in known.iter().enumerate() {
+        if let Some(d) = digest {
+            hashing.digests.node[rule] = *d;
+        }
+    }
+    graph.components(|members| match members {
+        &[r] if known[r as usize].is_some() => Ok(()),
+        _ => hashing.component(rules, &graph, members, budget),
+    })?;
+    Ok(hashing.digests)
+}
+
 /// Digests of every rule, once the references of each state have been put in an order that does not depend on how rules
 /// are numbered, and the states are numbered accordingly (see [`order`]).
 pub fn canonicalize(rules: &mut [LoweredRule], budget: &Budget) -> Result<Digests> {

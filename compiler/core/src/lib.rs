@@ -5,6 +5,8 @@ pub mod automata;
 pub mod digest;
 pub mod entry;
 pub mod error;
+pub mod exchange;
+pub mod flat;
 pub mod fsm;
 pub mod ir;
 pub mod limits;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::fsm::{Callee, Fsm};
 use crate::lower::grammar::LoweredGrammar;
@@ -86,6 +86,10 @@ impl UnitStore {
         self.installed.load(Ordering::Relaxed)
     }
 
+    pub fn id_of(&self, digest: &Digest) -> Option<u32> {
+        self.slots.read().by_digest.get(digest).copied()
+    }
+
     pub fn by_digest(&self, digest: &Digest) -> Option<Arc<Node>> {
         let slots = self.slots.read();
         slots.by_digest.get(digest).and_then(|&id| slots.nodes[id as usize].clone())
@@ -93,10 +97,27 @@ impl UnitStore {
 
     /// Put a lowered grammar's rules into the store: known digests are shared, the others are frozen into units.
     pub fn install(self: &Arc<Self>, lowered: LoweredGrammar) -> Artifact {
+        match self.install_beside(lowered, &FxHashSet::default()) {
+            Ok(artifact) => artifact,
+            // Only a stub can be missing.
+            Err(_) => unreachable!("every rule has its FSM"),
+        }
+    }
+
+    /// The same, where some rules are *stubs*: what is known of them is their digest and what their first state refers to. If
+    /// the store has one of them no more, its digest is the error, and nothing has changed.
+    pub(crate) fn install_beside(
+        self: &Arc<Self>,
+        lowered: LoweredGrammar,
+        stubs: &FxHashSet<u32>,
+    ) -> Result<Artifact, Digest> {
         let left = LeftRecursion::of(&lowered);
         let LoweredGrammar { rules, root, root_nullable: nullable, digests } = lowered;
         let root = root as usize;
         let mut slots = self.slots.write();
+        if let Some(&gone) = stubs.iter().find(|&&r| !slots.by_digest.contains_key(&digests.node[r as usize])) {
+            return Err(digests.node[gone as usize]);
+        }
         let mut fresh = vec![];
         let ids: Vec<u32> = digests
             .node
@@ -147,15 +168,18 @@ impl UnitStore {
                     let digest = tails::digest(&tail.fsm, callee.and_then(of_callee).as_ref());
                     let id = slots.by_digest.get(&digest).copied().unwrap_or_else(|| {
                         let id = slots.reserve(digest);
-                        let unit = Arc::new(Unit::new(
-                            if tail.key { "rest of a key" } else { "rest of a pair" },
-                            digest,
-                            tail.fsm,
-                        ));
+                        let name = if tail.key { "rest of a key" } else { "rest of a pair" };
+                        let unit = Arc::new(Unit::tail(name, digest, tail.fsm));
                         size += unit.size() + 160;
                         let links = callee.into_iter().collect();
-                        slots.nodes[id as usize] =
-                            Some(Arc::new(Node { unit, links, digest, component: 0, height: 0 }));
+                        slots.nodes[id as usize] = Some(Arc::new(Node {
+                            unit,
+                            links,
+                            holes: Box::default(),
+                            digest,
+                            component: 0,
+                            height: 0,
+                        }));
                         id
                     });
                     aliases.push((
@@ -169,8 +193,9 @@ impl UnitStore {
             let links: Box<[Link]> = links.into();
             size += unit.size() + 160;
             let component = labels.get(&left.component[rule]).copied().unwrap_or(0);
-            slots.nodes[id as usize] =
-                Some(Arc::new(Node { unit, links, digest: digests.node[rule], component, height: left.height[rule] }));
+            let holes = r.holes.iter().map(|&h| ids[h as usize]).collect();
+            let (digest, height) = (digests.node[rule], left.height[rule]);
+            slots.nodes[id as usize] = Some(Arc::new(Node { unit, links, holes, digest, component, height }));
             self.installed.fetch_add(1, Ordering::Relaxed);
         }
         // Tails of units that were there before hang on those units' nodes.
@@ -188,7 +213,7 @@ impl UnitStore {
         for &id in &nodes {
             slots.pins[id as usize] += 1;
         }
-        Artifact { store: self.clone(), root: ids[root], nullable, nodes: nodes.into(), size }
+        Ok(Artifact { store: self.clone(), root: ids[root], nullable, nodes: nodes.into(), size })
     }
 
     fn release(&self, nodes: &[u32]) {

@@ -99,6 +99,8 @@ pub struct Unit {
     pub name: String,
     /// Belongs to one request: never cached, stored or counted.
     pub local: bool,
+    /// A stretch of an object: see [`crate::tails`].
+    pub tail: bool,
     pub layout: Layout,
     pub edge_start: Box<[u32]>,
     pub edges: Box<[Edge]>,
@@ -124,6 +126,13 @@ pub type EntryKey = (u32, SmallVec<[u32; 4]>);
 impl Unit {
     pub fn new(name: &str, digest: Digest, fsm: Fsm) -> Unit {
         Unit::with_aliases(name, digest, fsm, Box::default())
+    }
+
+    /// A stretch of an object.
+    pub fn tail(name: &str, digest: Digest, fsm: Fsm) -> Unit {
+        let mut unit = Unit::new(name, digest, fsm);
+        unit.tail = true;
+        unit
     }
 
     /// `aliases`: see [`crate::tails`]; sorted by state.
@@ -165,6 +174,7 @@ impl Unit {
             digest,
             name: name.to_owned(),
             local: false,
+            tail: false,
             layout: Layout { counters: fsm.counters, keys },
             edge_start: es.into(),
             edges: edges.into(),
@@ -197,6 +207,7 @@ impl Unit {
             digest: [0; 32],
             name: name.to_owned(),
             local: true,
+            tail: false,
             layout: Layout::default(),
             edge_start: edge_start.into(),
             edges: edges.into(),
@@ -471,6 +482,8 @@ pub struct Node {
     pub unit: Arc<Unit>,
     /// One for each of `unit.callees`, then one for each tail that the unit's aliases call.
     pub links: Box<[Link]>,
+    /// What the unit's holes are bound to, by number of the hole: store nodes. Empty for request-local nodes.
+    pub holes: Box<[u32]>,
     pub digest: Digest,
     /// Label of the left-recursive component (equal for its members), 0 if there is none.
     pub component: u32,

@@ -3,14 +3,17 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use gramary_compiler::unit::Link;
+use gramary_compiler::exchange::hex;
+use gramary_compiler::flat::verify;
+use gramary_compiler::unit::{Digest, Link};
 use gramary_compiler::Limits;
-use gramary_runtime::tagging::{Frame, NameTemplate, OnError, TagSpec, ToolError, ToolOptions};
+use gramary_runtime::tagging::{tool_sources, Frame, NameTemplate, OnError, TagSpec, ToolError, ToolOptions};
 use gramary_runtime::{Engine, SchemaOptions, Source};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString};
 
+use crate::artifacts::{digest_of, named, parse_manifest, shared, Named, PySource, SharedTuple};
 use crate::errors::{compile_error, tool_error, Origin};
 use crate::grammar::PyGrammar;
 use crate::json::text_of;
@@ -64,7 +67,7 @@ impl PyLimits {
 /// Sources nested deeper than this could overflow the stack of a small thread.
 const MAX_DEPTH: usize = 2_000;
 
-fn limits_of(limits: Option<PyLimits>) -> Limits {
+pub fn limits_of(limits: Option<PyLimits>) -> Limits {
     limits.map_or_else(Limits::default, |l| l.limits)
 }
 
@@ -75,7 +78,7 @@ fn choice<T: Copy>(name: &str, value: &str, choices: &[(&str, T)]) -> PyResult<T
     })
 }
 
-fn schema_options(order: &str, whitespace: &str, lenient: bool) -> PyResult<SchemaOptions> {
+pub fn schema_options(order: &str, whitespace: &str, lenient: bool) -> PyResult<SchemaOptions> {
     Ok(SchemaOptions {
         any_order: choice("property_order", order, &[("declared", false), ("any", true)])?,
         compact: choice("whitespace", whitespace, &[("flexible", false), ("compact", true)])?,
@@ -240,6 +243,125 @@ impl PyCompiler {
         Ok(PyGrammar { grammar, warnings, faults: vec![], offered: None })
     }
 
+    #[pyo3(signature = (tools, *, property_order = "declared", whitespace = "flexible", lenient = false))]
+    fn sources_of_tools(
+        &self,
+        py: Python<'_>,
+        tools: &Bound<'_, PyAny>,
+        property_order: &str,
+        whitespace: &str,
+        lenient: bool,
+    ) -> PyResult<Vec<PySource>> {
+        let source = Source::Schema(schema_options(property_order, whitespace, lenient)?);
+        let text = Text::of(tools)?;
+        let texts = py.detach(|| tool_sources(&text.0)).map_err(|e| compile_error(py, e, Origin::Schema))?;
+        Ok(texts.into_iter().map(|text| PySource::of(source.clone(), text)).collect())
+    }
+
+    fn missing_sources<'py>(&self, sources: Vec<Bound<'py, PySource>>) -> Vec<Bound<'py, PySource>> {
+        let known = |s: &Bound<'py, PySource>| self.engine.known(&s.get().source, &s.get().text).is_some();
+        sources.into_iter().filter(|s| !known(s)).collect()
+    }
+
+    fn missing_units<'py>(
+        &self,
+        py: Python<'py>,
+        manifests: Vec<Bound<'py, PyBytes>>,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let parsed = manifests.iter().map(|m| parse_manifest(m.as_bytes())).collect::<PyResult<Vec<_>>>()?;
+        let missing = py.detach(|| self.engine.missing_units(&parsed));
+        Ok(missing.iter().map(|d| PyBytes::new(py, d)).collect())
+    }
+
+    #[pyo3(signature = (sources, units, *, trusted = false))]
+    fn install<'py>(
+        &self,
+        py: Python<'py>,
+        sources: Vec<(Bound<'py, PySource>, Bound<'py, PyBytes>)>,
+        units: Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
+        trusted: bool,
+    ) -> PyResult<()> {
+        let units = units
+            .iter()
+            .map(|(d, bytes)| Ok((digest_of(d.as_bytes())?, bytes.as_bytes())))
+            .collect::<PyResult<Vec<_>>>()?;
+        let sources =
+            sources.iter().map(|(s, m)| Ok((s.get(), parse_manifest(m.as_bytes())?))).collect::<PyResult<Vec<_>>>()?;
+        let installed = py.detach(|| {
+            if !trusted {
+                if let Some((i, why)) = verify(&units).into_iter().next() {
+                    return Err(format!("unit {}: {why}", hex(&units[i].0)));
+                }
+            }
+            let by_digest = units.iter().copied().collect();
+            for (source, manifest) in &sources {
+                let done = self.engine.install(&source.source, &source.text, manifest, &by_digest);
+                done.map_err(|e| e.to_string())?;
+            }
+            Ok(())
+        });
+        installed.map_err(PyValueError::new_err)
+    }
+
+    fn export<'py>(&self, py: Python<'py>, source: &PySource) -> Option<(Bound<'py, PyBytes>, Vec<Named<'py>>)> {
+        let compiled = self.engine.known(&source.source, &source.text)?;
+        let (manifest, units) = py.detach(|| self.engine.export(&compiled));
+        Some((PyBytes::new(py, &manifest.to_bytes()), named(py, &units)))
+    }
+
+    #[pyo3(signature = (closure, wanted, *, min_cost_us = 0.0, limits = None))]
+    fn build_entries<'py>(
+        &self,
+        py: Python<'py>,
+        closure: Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
+        wanted: Vec<Bound<'py, PyBytes>>,
+        min_cost_us: f64,
+        limits: Option<PyLimits>,
+    ) -> PyResult<Vec<SharedTuple<'py>>> {
+        let closure = closure
+            .iter()
+            .map(|(d, bytes)| Ok((digest_of(d.as_bytes())?, bytes.as_bytes())))
+            .collect::<PyResult<_>>()?;
+        let wanted = digests(&wanted)?;
+        let limits = limits_of(limits);
+        let least = (min_cost_us.max(0.0) * 1e3) as u64;
+        let built = py.detach(|| self.engine.build_entries(&closure, &wanted, least, &limits));
+        Ok(shared(py, built.map_err(|e| PyValueError::new_err(e.to_string()))?))
+    }
+
+    fn record_entries(&self, most: usize) {
+        self.engine.tokens.recorded.keep(most);
+    }
+
+    fn take_entries<'py>(&self, py: Python<'py>) -> Vec<SharedTuple<'py>> {
+        let taken = py.detach(|| self.engine.tokens.take_recorded());
+        shared(py, taken)
+    }
+
+    fn export_entries<'py>(&self, py: Python<'py>, units: Vec<Bound<'py, PyBytes>>) -> PyResult<Vec<SharedTuple<'py>>> {
+        let units = digests(&units)?;
+        let entries = py.detach(|| self.engine.export_entries(&units));
+        Ok(shared(py, entries))
+    }
+
+    fn offer_entries(
+        &self,
+        py: Python<'_>,
+        entries: Vec<(Bound<'_, PyBytes>, Bound<'_, PyBytes>, Bound<'_, PyBytes>)>,
+    ) -> PyResult<usize> {
+        let entries = entries
+            .iter()
+            .map(|(d, slot, data)| Ok((digest_of(d.as_bytes())?, slot.as_bytes(), data.as_bytes())))
+            .collect::<PyResult<Vec<_>>>()?;
+        let offered = &self.engine.tokens.offered;
+        Ok(py.detach(|| entries.iter().filter(|(d, slot, data)| offered.put(*d, slot, data)).count()))
+    }
+
+    fn verify_entry(&self, py: Python<'_>, unit: &[u8], slot: &[u8], data: &[u8]) -> PyResult<Option<bool>> {
+        let unit = digest_of(unit)?;
+        Ok(py.detach(|| self.engine.verify_entry(&unit, slot, data)))
+    }
+
     fn prewarm(&self, py: Python<'_>) -> PyResult<usize> {
         py.detach(|| self.engine.prewarm()).map_err(|e| compile_error(py, e, Origin::Schema))
     }
@@ -265,12 +387,18 @@ impl PyCompiler {
         d.set_item("entry_hits", s.entry_hits)?;
         d.set_item("bytes", s.bytes)?;
         d.set_item("evictions", s.evictions)?;
+        d.set_item("entries_offered", s.entries_offered)?;
+        d.set_item("entries_refused", s.entries_refused)?;
         Ok(d)
     }
 
     fn clear(&self, py: Python<'_>) {
         py.detach(|| self.engine.clear());
     }
+}
+
+fn digests(all: &[Bound<'_, PyBytes>]) -> PyResult<Vec<Digest>> {
+    all.iter().map(|d| digest_of(d.as_bytes())).collect()
 }
 
 impl PyCompiler {

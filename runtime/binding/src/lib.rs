@@ -1,5 +1,6 @@
 //! `gramary.runtime._core`: the kernel's Python binding, and nothing else. `_core.pyi` documents it.
 
+mod artifacts;
 mod bitmask;
 mod compiler;
 mod errors;
@@ -17,6 +18,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod _core {
     use super::*;
 
+    #[pymodule_export]
+    use super::artifacts::{inspect_unit, verify_units, PyLowering, PyManifest, PySource};
     #[pymodule_export]
     use super::compiler::{PyCompiler, PyLimits};
     #[pymodule_export]

@@ -62,6 +62,15 @@ impl PyVocabulary {
         Self::make(py, || Vocabulary::open(&path))
     }
 
+    #[staticmethod]
+    fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        Self::make(py, || Vocabulary::from_stranger(data))
+    }
+
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.tokens.vocab.as_bytes())
+    }
+
     fn save(&self, py: Python<'_>, path: std::path::PathBuf) -> PyResult<()> {
         py.detach(|| self.tokens.vocab.save(&path)).map_err(|e| vocab_error(py, e))
     }

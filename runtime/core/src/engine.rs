@@ -17,17 +17,27 @@ use gramary_compiler::schema;
 use gramary_compiler::{Budget, CompileError, Limits, Result};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 use crate::grammar::{Grammar, TagMap};
 use crate::table::Tokens;
 use crate::tagging::{Frame, FrameUnit};
 
 /// What a schema's text is compiled with; part of its cache key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct SchemaOptions {
+    #[serde(skip_serializing_if = "is_default")]
     pub any_order: bool,
+    #[serde(skip_serializing_if = "is_default")]
     pub compact: bool,
+    #[serde(skip_serializing_if = "is_default")]
     pub lenient: bool,
+}
+
+/// Options are written without those that have their default: a new one leaves the keys of sources as they were.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl SchemaOptions {
@@ -87,6 +97,9 @@ pub struct EngineStats {
     pub entry_hits: u64,
     pub bytes: usize,
     pub evictions: u64,
+    /// Entries of others that were used, and that turned out to be none.
+    pub entries_offered: u64,
+    pub entries_refused: u64,
 }
 
 /// See the module.
@@ -142,6 +155,18 @@ impl Engine {
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
         let compiled = Arc::new(self.compile(source, text, limits)?);
+        self.remember(source, text, &compiled);
+        Ok(compiled)
+    }
+
+    /// What is known of a source, without compiling it.
+    pub fn known(&self, source: &Source, text: &[u8]) -> Option<Arc<Compiled>> {
+        let sources = self.sources.lock();
+        sources.by_source.get(source).and_then(|m| m.get(text)).map(|c| c.compiled.clone())
+    }
+
+    /// Put a compiled source into the cache.
+    pub(crate) fn remember(&self, source: &Source, text: &[u8], compiled: &Arc<Compiled>) {
         let bytes = compiled.artifact.size + text.len() + 256;
         let mut sources = self.sources.lock();
         let used = sources.clock;
@@ -159,7 +184,6 @@ impl Engine {
         let dead = self.evict(&mut sources);
         drop(sources);
         drop(dead);
-        Ok(compiled)
     }
 
     fn compile(&self, source: &Source, text: &[u8], limits: &Limits) -> Result<Compiled> {
@@ -278,6 +302,8 @@ impl Engine {
             entry_hits: self.tokens.hits.load(Ordering::Relaxed),
             bytes: bytes + self.entry_bytes(),
             evictions: self.evictions.load(Ordering::Relaxed),
+            entries_offered: self.tokens.offered.taken.load(Ordering::Relaxed),
+            entries_refused: self.tokens.offered.refused.load(Ordering::Relaxed),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 pub mod batch;
 pub mod engine;
+pub mod exchange;
 pub mod grammar;
 pub mod matcher;
+pub mod source;
 pub mod table;
 pub mod tagging;
 pub mod warm;

@@ -15,6 +15,8 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::exchange::{Offers, Recorder, Slot};
+
 /// The vocabulary with what masks need of it; one per tokenizer.
 #[derive(Debug)]
 pub struct Tokens {
@@ -24,6 +26,10 @@ pub struct Tokens {
     pub builds: AtomicU64,
     /// What was read from disk, until a unit asks for it.
     pub loaded: RwLock<Loaded>,
+    /// Entries that others built, as bytes, until they are needed.
+    pub offered: Offers,
+    /// Names of entries built here, for whoever shares them.
+    pub recorded: Recorder,
     /// Memory of tables that are gone.
     spare: Mutex<Vec<Spare>>,
 }
@@ -59,6 +65,8 @@ impl Tokens {
             hits: AtomicU64::new(0),
             builds: AtomicU64::new(0),
             loaded: RwLock::default(),
+            offered: Offers::default(),
+            recorded: Recorder::default(),
             spare: Mutex::default(),
         }
     }
@@ -88,19 +96,17 @@ impl Tokens {
             true => None,
             false => self.loaded.read().entries.get(&(unit.digest, key.clone())).cloned(),
         };
-        let entry = match loaded.filter(|e| e.fits(&unit)) {
+        let loaded = loaded.filter(|e| e.fits(&unit)).or_else(|| self.offered.entry(self, &unit, state, &key.1));
+        let entry = match loaded {
             Some(entry) => entry,
             None => {
+                self.recorded.note(&unit, Slot::Entry(state, key.1.clone()));
                 self.builds.fetch_add(1, Ordering::Relaxed);
                 Arc::new(match self.family(&unit, state) {
                     Some(family) => {
                         family.entry(key.1.first().copied().unwrap_or(0), key.1.get(1).copied().unwrap_or(0))
                     }
-                    None => {
-                        let base = unit.base_of(state);
-                        base.and_then(|b| diff::build(machine, &self.vocab, &self.masks, node, state, regs, b))
-                            .unwrap_or_else(|| build::build(machine, &self.vocab, &self.masks, node, state, regs))
-                    }
+                    None => self.build(machine, node, state, regs),
                 })
             }
         };
@@ -109,8 +115,15 @@ impl Tokens {
         entries.entry(key).or_insert(entry).clone()
     }
 
+    /// Build an entry that no family has.
+    pub(crate) fn build(&self, machine: &mut Machine, node: u32, state: u32, regs: u32) -> Entry {
+        let base = machine.unit(node).base_of(state);
+        base.and_then(|b| diff::build(machine, &self.vocab, &self.masks, node, state, regs, b))
+            .unwrap_or_else(|| build::build(machine, &self.vocab, &self.masks, node, state, regs))
+    }
+
     /// The state's family, if one applies.
-    pub fn family(&self, unit: &Unit, state: u32) -> Option<Arc<Family>> {
+    pub fn family(&self, unit: &Arc<Unit>, state: u32) -> Option<Arc<Family>> {
         if unit.layout.counters != 1 {
             return None;
         }
@@ -118,7 +131,11 @@ impl Tokens {
             return known.clone();
         }
         let loaded = self.loaded.read().families.get(&(unit.digest, state)).cloned();
-        let family = loaded.or_else(|| Family::build(unit, state, &self.vocab, &self.masks).map(Arc::new));
+        let loaded = loaded.or_else(|| self.offered.family(self, unit, state));
+        let family = loaded.or_else(|| {
+            let built = Family::build(unit, state, &self.vocab, &self.masks).map(Arc::new);
+            built.inspect(|_| self.recorded.note(unit, Slot::Family(state)))
+        });
         let mut families = unit.families.write();
         families.entry(state).or_insert(family).clone()
     }

@@ -102,6 +102,13 @@ pub struct ToolOptions<'a> {
     pub limits: Limits,
 }
 
+/// The distinct texts that compiling these tools compiles, in order of first use.
+pub fn tool_sources(text: &[u8]) -> Result<Vec<&[u8]>, CompileError> {
+    let mut seen = rustc_hash::FxHashSet::default();
+    let texts = split(text)?.into_iter().map(|tool| tool.parameters.unwrap_or(ANY_OBJECT));
+    Ok(texts.filter(|t| seen.insert(*t)).collect())
+}
+
 const ANY_OBJECT: &[u8] = br#"{"type":"object"}"#;
 
 impl Engine {
@@ -239,7 +246,14 @@ impl Engine {
                 let choice = choose(&chosen);
                 map.choices.insert(link, TagStates { tags: numbers, inner: choice.inner });
                 let height = self.height(&choice.unit, &choice.links);
-                Node { unit: Arc::new(choice.unit), links: choice.links, digest: [0; 32], component: 0, height }
+                Node {
+                    unit: Arc::new(choice.unit),
+                    links: choice.links,
+                    holes: Box::default(),
+                    digest: [0; 32],
+                    component: 0,
+                    height,
+                }
             }));
             links.push(link);
         }
@@ -254,7 +268,14 @@ impl Engine {
             })
             .collect();
         let root = Link::Local(local.len() as u32);
-        let node = Node { unit: unit.unit.clone(), links: bound, digest: [0; 32], component: 0, height: 0 };
+        let node = Node {
+            unit: unit.unit.clone(),
+            links: bound,
+            holes: Box::default(),
+            digest: [0; 32],
+            component: 0,
+            height: 0,
+        };
         local.push(Arc::new(node));
         let mut pins: Vec<_> = tags.iter().map(|t| t.content.artifact.clone()).collect();
         pins.dedup_by_key(|p| Arc::as_ptr(p));
@@ -339,5 +360,12 @@ fn no_tags() -> Node {
         vec![gramary_compiler::fsm::REJECT],
         Box::default(),
     );
-    Node { unit: Arc::new(unit), links: Box::default(), digest: [0; 32], component: 0, height: 0 }
+    Node {
+        unit: Arc::new(unit),
+        links: Box::default(),
+        holes: Box::default(),
+        digest: [0; 32],
+        component: 0,
+        height: 0,
+    }
 }

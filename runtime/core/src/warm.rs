@@ -12,7 +12,7 @@ use gramary_compiler::entry::codec::{Damaged, Reader, Writer};
 use gramary_compiler::entry::{Entry, Family};
 use gramary_compiler::machine::Machine;
 use gramary_compiler::program::Program;
-use gramary_compiler::unit::{Digest, Link};
+use gramary_compiler::unit::Digest;
 use gramary_compiler::{CompileError, Limits, FORMAT_VERSION};
 use smallvec::SmallVec;
 
@@ -49,19 +49,7 @@ impl Engine {
                 let program = Arc::new(Program::of(&self.store, compiled.artifact.clone()));
                 let mut machine = Machine::new(program, limits.items_per_set, self.tokens.reach());
                 for &id in &compiled.artifact.nodes {
-                    let node = machine.bind(Link::Store(id));
-                    let unit = machine.unit(node).clone();
-                    for state in 0..unit.states() as u32 {
-                        if unit.layout.words() == 0 {
-                            self.tokens.entry(&mut machine, node, state, 0);
-                            built += 1;
-                        } else if self.tokens.family(&unit, state).is_some() {
-                            // Without bounds: the class of nearly every string.
-                            let regs = machine.intern_regs(&[0, gramary_compiler::fsm::UNBOUNDED]);
-                            self.tokens.entry(&mut machine, node, state, regs);
-                            built += 1;
-                        }
-                    }
+                    built += self.build_node(&mut machine, id);
                 }
                 self.pin(compiled);
             }
@@ -71,7 +59,7 @@ impl Engine {
 
     /// Write the entries of all shared units; returns how many.
     pub fn save_entries(&self, path: &Path) -> io::Result<usize> {
-        let mut w = Writer::default();
+        let mut w = Writer::naming(&self.tokens.masks.runs);
         let mut count = 0;
         let mut record = |w: &mut Writer, kind: u32, digest: &Digest, state: u32, regs: &[u32]| {
             w.u32(kind);
@@ -130,7 +118,7 @@ impl Engine {
     /// Check and decode the bytes of an entries file.
     pub fn parse_entries(&self, file: &[u8]) -> Result<Loaded, Damaged> {
         let vocab = &self.tokens.vocab;
-        let mut r = Reader::new(file, vocab.len());
+        let mut r = Reader::naming(file, &self.tokens.masks.runs, vocab);
         if r.take(8)? != MAGIC {
             return Err(Damaged("it does not begin like one"));
         }

@@ -32,6 +32,39 @@ fn hex(d: Digest) -> String {
     d.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// Units that refer to each other in circles, as bytes: verified together, each for itself not, and not under others' names.
+#[test]
+fn circles_as_bytes() {
+    use crate::flat::{verify, Manifest};
+    use crate::lower::grammar::LoweredGrammar;
+    use crate::program::UnitStore;
+    use std::sync::Arc;
+    let circles = [
+        vec![(b'a', vec![1]), (b'b', vec![0])],
+        vec![(b'a', vec![1, 2]), (b'a', vec![2, 0]), (b'a', vec![0, 1])],
+        vec![(b'a', vec![0])],
+        vec![(b'a', vec![1]), (b'b', vec![2, 3]), (b'c', vec![1]), (b'd', vec![])],
+    ];
+    for circle in circles {
+        let rules = grammar(&circle);
+        let digests = of(&rules);
+        let store = Arc::new(UnitStore::default());
+        let artifact = store.install(LoweredGrammar { rules, root: 0, root_nullable: false, digests });
+        let (manifest, units) = store.export(&artifact);
+        let given: Vec<(Digest, &[u8])> = units.iter().map(|(d, b)| (*d, &b[..])).collect();
+        assert_eq!(verify(&given), vec![], "{circle:?}");
+        for i in 0..given.len().min(2) {
+            let mut swapped = given.clone();
+            swapped[i].0[0] ^= 1;
+            assert!(!verify(&swapped).is_empty(), "{circle:?}");
+        }
+        let other = Arc::new(UnitStore::default());
+        let by_digest = given.iter().copied().collect();
+        let copy = other.take_over(&Manifest::parse(&manifest.to_bytes()).unwrap(), &by_digest).unwrap();
+        assert_eq!(other.export(&copy), (manifest, units));
+    }
+}
+
 #[test]
 fn golden() {
     // A change here means that every stored unit is lost: raise FORMAT_VERSION with it.

@@ -1,12 +1,19 @@
 //! Entries and families as bytes.
 //!
+//! The time that building took is not among the bytes: equal entries are equal bytes. A mask that many entries share is
+//! written as the set of bytes that it follows from (see [`super::runs`]).
+//!
 //! Little-endian words throughout; a list is its length and its elements. Reading trusts nothing: every length, token id
 //! and trie link is checked, so that a damaged or hostile file yields an error, never a wrong index at run time.
+
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::family::{Family, Inside};
-use crate::unit::Unit;
+use super::runs::Runs;
+use crate::unit::{ByteSet, Unit};
+use crate::vocab::Vocabulary;
 
 use super::{Entry, Exit, ExitTo, Remainder, TokenSet};
 
@@ -18,9 +25,14 @@ type Read<T> = Result<T, Damaged>;
 
 /// Bytes being written.
 #[derive(Debug, Default)]
-pub struct Writer(pub Vec<u8>);
+pub struct Writer(pub Vec<u8>, Option<Arc<Runs>>);
 
 impl Writer {
+    /// For entries of the vocabulary that `runs` belong to.
+    pub fn naming(runs: &Arc<Runs>) -> Self {
+        Writer(vec![], Some(runs.clone()))
+    }
+
     pub fn u32(&mut self, v: u32) {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
@@ -46,11 +58,17 @@ pub struct Reader<'a> {
     bytes: &'a [u8],
     /// Ids from here on do not exist.
     vocab: u32,
+    runs: Option<(&'a Runs, &'a Vocabulary)>,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8], vocab: usize) -> Self {
-        Reader { bytes, vocab: vocab as u32 }
+        Reader { bytes, vocab: vocab as u32, runs: None }
+    }
+
+    /// For entries that may name shared masks.
+    pub fn naming(bytes: &'a [u8], runs: &'a Runs, vocab: &'a Vocabulary) -> Self {
+        Reader { bytes, vocab: vocab.len() as u32, runs: Some((runs, vocab)) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -102,6 +120,11 @@ impl TokenSet {
             TokenSet::Rejected(v) => (1, v),
             TokenSet::Dense(v) => (2, v),
             TokenSet::Shared(words, ids) => {
+                if let Some(bytes) = w.1.as_ref().and_then(|runs| runs.bytes_of(words)) {
+                    w.u32(3);
+                    bytes.iter().for_each(|&b| w.u64(b));
+                    return w.words(ids);
+                }
                 // Read back as a mask of its own.
                 let mut all: Box<[u32]> = words[..].into();
                 ids.iter().for_each(|&t| all[t as usize / 32] |= 1 << (t % 32));
@@ -127,6 +150,15 @@ impl TokenSet {
                     return Err(Damaged("a mask has bits beyond the vocabulary"));
                 }
                 TokenSet::Dense(words.into())
+            }
+            3 => {
+                let mut bytes: ByteSet = [0; 4];
+                for b in &mut bytes {
+                    *b = r.u64()?;
+                }
+                let run = r.runs.and_then(|(runs, vocab)| runs.of(&bytes, vocab));
+                let run = run.ok_or(Damaged("a shared mask of bytes that have none"))?;
+                TokenSet::Shared(run.within.clone(), r.tokens()?.into())
             }
             _ => return Err(Damaged("an unknown kind of token set")),
         })
@@ -182,7 +214,6 @@ impl Entry {
                 w.u32(room);
             }
         }
-        w.u64(self.cost);
         w.u32(self.exits.len() as u32);
         for exit in &self.exits {
             match &exit.to {
@@ -208,7 +239,6 @@ impl Entry {
             1 => Some((r.u32()?, r.u32()?)),
             _ => return Err(Damaged("bounds of an unknown kind")),
         };
-        let cost = r.u64()?;
         let mut exits = vec![];
         for _ in 0..r.u32()? {
             let to = match r.u32()? {
@@ -218,7 +248,7 @@ impl Entry {
             };
             exits.push(Exit { to, rest: Remainder::read(r)?.into() });
         }
-        Ok(Entry { base, removed, accepted, special, exits: exits.into(), bounds, cost })
+        Ok(Entry { base, removed, accepted, special, exits: exits.into(), bounds, cost: 0 })
     }
 
     /// Whether the states and registers that the entry names are the unit's.
@@ -252,7 +282,6 @@ impl Family {
                 rest.write(w);
             }
         }
-        w.u64(self.cost);
     }
 
     pub fn read(r: &mut Reader<'_>) -> Read<Family> {
@@ -279,7 +308,7 @@ impl Family {
                 Some(rest.into())
             }
         };
-        Ok(Family { inside, exact, rest, cost: r.u64()? })
+        Ok(Family { inside, exact, rest, cost: 0 })
     }
 }
 

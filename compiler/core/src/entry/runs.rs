@@ -57,6 +57,13 @@ impl Runs {
     }
 }
 
+impl Runs {
+    /// The bytes whose run has this mask.
+    pub fn bytes_of(&self, within: &Arc<[u32]>) -> Option<ByteSet> {
+        self.known.read().iter().find(|(_, run)| Arc::ptr_eq(&run.within, within)).map(|(bytes, _)| *bytes)
+    }
+}
+
 impl Run {
     fn build(bytes: &ByteSet, vocab: &Vocabulary) -> Run {
         let mut within = vec![0u32; vocab.len().div_ceil(32)];

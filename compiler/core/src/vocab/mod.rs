@@ -144,6 +144,21 @@ impl Vocabulary {
         Ok(Vocabulary { buffer: Buffer::from_bytes(bytes)? })
     }
 
+    /// The same from bytes that a stranger sent: it is prepared again from its tokens, and must come out as it was. So the
+    /// fingerprint is that of the content, and the trie is the one that belongs to it.
+    pub fn from_stranger(bytes: &[u8]) -> Result<Vocabulary, VocabError> {
+        let given = Vocabulary::from_bytes(bytes)?;
+        let ids = 0..given.len() as u32;
+        let mut draft = Draft::with_capacity(given.len(), ids.clone().map(|t| given.bytes(t).len()).sum());
+        ids.for_each(|t| draft.push(given.bytes(t), given.kind(t)));
+        let again = draft.finish(given.special_tokens().map(|(text, id)| (text.to_owned(), id)).collect())?;
+        if again.as_bytes() == given.as_bytes() {
+            Ok(again)
+        } else {
+            Err(VocabError::Damaged { what: "it is not what its tokens make" })
+        }
+    }
+
     /// Write to `path`; at any moment there is the old file or the whole new one.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), VocabError> {
         self.buffer.save(path.as_ref())

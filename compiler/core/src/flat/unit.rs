@@ -1,0 +1,383 @@
+//! One unit as bytes.
+
+use super::{Malformed, Read, Reader, Writer};
+use crate::fsm::{
+    Callee, Edge, Fsm, KeyRegister, Op, RefEdge, State, TokenEdge, DEAD, NONE, NO_COUNTER, PLAIN, REJECT,
+};
+use crate::ir::PropertyOrder;
+use crate::unit::{Digest, Node};
+
+const MAGIC: &[u8; 8] = b"gramUNIT";
+
+/// Bounds that no lowering reaches; they keep what a hostile unit can claim small.
+const MOST_STATES: usize = 1 << 22;
+const MOST_COUNTERS: u32 = 64;
+const MOST_KEYS: u32 = 1 << 20;
+const MOST_NAME: usize = 1 << 10;
+
+/// What kind of unit it is, which decides how its digest is derived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// A rule of a grammar.
+    Rule,
+    /// A stretch of an object: see [`crate::tails`].
+    Tail,
+}
+
+/// A unit that has been read: its FSM, in which `Callee::Rule(i)` is `callees[i]` and `Callee::Hole(h)` is `holes[h]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlatUnit {
+    pub what: What,
+    pub name: String,
+    /// With holes left open.
+    pub unit: Digest,
+    pub fsm: Fsm,
+    pub callees: Vec<Digest>,
+    pub holes: Vec<Digest>,
+}
+
+/// The bytes of a node of the store. `digest_of` resolves the numbers of store nodes.
+pub fn write_node(node: &Node, digest_of: impl Fn(u32) -> Option<Digest>) -> Option<Vec<u8>> {
+    let unit = &node.unit;
+    if unit.local {
+        return None;
+    }
+    let mut callees: Vec<Digest> = vec![];
+    let mut numbers: Vec<Callee> = vec![];
+    for (callee, link) in unit.callees.iter().zip(node.links.iter()) {
+        let crate::unit::Link::Store(id) = *link else { return None };
+        match *callee {
+            Callee::Rule(_) => {
+                numbers.push(Callee::Rule(callees.len() as u32));
+                callees.push(digest_of(id)?);
+            }
+            Callee::Hole(h) => numbers.push(Callee::Hole(h)),
+        }
+    }
+    let mut w = Writer::new(MAGIC);
+    w.word(unit.tail as u32);
+    w.digest(&unit.digest);
+    w.bytes(&unit.name.as_bytes()[..floor_char(&unit.name, MOST_NAME)]);
+    w.word(unit.layout.counters as u32);
+    w.len(callees.len());
+    callees.iter().for_each(|d| w.digest(d));
+    w.len(node.holes.len());
+    for &hole in node.holes.iter() {
+        w.digest(&digest_of(hole)?);
+    }
+    w.len(numbers.len());
+    for c in numbers {
+        match c {
+            Callee::Rule(r) => w.word(r << 1),
+            Callee::Hole(h) => w.word(h << 1 | 1),
+        }
+    }
+    w.len(unit.states());
+    for q in 0..unit.states() as u32 {
+        let (edges, refs, tokens) = (unit.own_edges(q), unit.own_refs(q), unit.own_tokens(q));
+        w.len(edges.len());
+        w.len(refs.len());
+        w.len(tokens.len());
+        w.word(unit.fallback[q as usize]);
+        w.word(unit.accept[q as usize] as u32);
+        for e in edges {
+            w.word(e.lo as u32 | (e.hi as u32) << 8 | (e.act as u32) << 16);
+            w.word(e.target);
+        }
+        for e in refs {
+            [e.callee, e.args, e.act as u32, e.target].into_iter().for_each(|x| w.word(x));
+        }
+        for e in tokens {
+            [e.token, e.act as u32, e.target].into_iter().for_each(|x| w.word(x));
+        }
+    }
+    w.len(unit.args.len());
+    for list in unit.args.iter() {
+        w.len(list.len());
+        for &(min, max) in list.iter() {
+            w.word(min);
+            w.word(max);
+        }
+    }
+    w.len(unit.acts.len());
+    for ops in unit.acts.iter() {
+        w.len(ops.len());
+        ops.iter().for_each(|&op| write_op(&mut w, op));
+    }
+    match &unit.layout.keys {
+        None => w.word(0),
+        Some(k) => {
+            w.word(if k.order == PropertyOrder::Declared { 1 } else { 2 });
+            w.word(k.count);
+            w.word(k.open as u32);
+            let list = |w: &mut Writer, list: &[u32]| {
+                w.len(list.len());
+                list.iter().for_each(|&x| w.word(x));
+            };
+            list(&mut w, &k.required);
+            w.len(k.masks.len());
+            k.masks.iter().for_each(|mask| list(&mut w, mask));
+        }
+    }
+    Some(w.0)
+}
+
+fn floor_char(s: &str, most: usize) -> usize {
+    let mut n = s.len().min(most);
+    while !s.is_char_boundary(n) {
+        n -= 1;
+    }
+    n
+}
+
+fn write_op(w: &mut Writer, op: Op) {
+    let [tag, a, b, c] = match op {
+        Op::Load { r, min, max } => [0, r as u32, min, max],
+        Op::Tick { r } => [1, r as u32, 0, 0],
+        Op::Exit { r } => [2, r as u32, 0, 0],
+        Op::Room { r } => [3, r as u32, 0, 0],
+        Op::Spare { r } => [4, r as u32, 0, 0],
+        Op::Take { key } => [5, key, 0, 0],
+        Op::Avail { mask } => [6, mask, 0, 0],
+        Op::Viable { r, mask, other } => [7, r as u32, mask, other as u32],
+        Op::Other => [8, 0, 0, 0],
+        Op::More => [9, 0, 0, 0],
+        Op::Close => [10, 0, 0, 0],
+    };
+    [tag, a, b, c].into_iter().for_each(|x| w.word(x));
+}
+
+/// What operations may name.
+struct Registers<'a> {
+    counters: u32,
+    keys: Option<&'a KeyRegister>,
+}
+
+impl Registers<'_> {
+    fn counter(&self, r: u32) -> Read<u8> {
+        if r < self.counters {
+            Ok(r as u8)
+        } else {
+            Err(Malformed("an operation names a counter that the unit does not have"))
+        }
+    }
+
+    fn keys(&self) -> Read<&KeyRegister> {
+        self.keys.ok_or(Malformed("an operation needs a key register"))
+    }
+
+    fn mask(&self, mask: u32) -> Read<u32> {
+        if (mask as usize) < self.keys()?.masks.len() {
+            Ok(mask)
+        } else {
+            Err(Malformed("an operation names a mask that the unit does not have"))
+        }
+    }
+
+    fn op(&self, [tag, a, b, c]: [u32; 4]) -> Read<Op> {
+        // Words that an operation has no use for are zero: bytes that differ are different units.
+        let used = [3, 1, 1, 1, 1, 1, 1, 3, 0, 0, 0].get(tag as usize).copied().unwrap_or(0);
+        if [a, b, c][used..].iter().any(|&w| w != 0) {
+            return Err(Malformed("an operation has operands that it does not know"));
+        }
+        let op = match tag {
+            0 => Op::Load { r: self.counter(a)?, min: b, max: c },
+            1 => Op::Tick { r: self.counter(a)? },
+            2 => Op::Exit { r: self.counter(a)? },
+            3 => Op::Room { r: self.counter(a)? },
+            4 => {
+                self.keys()?;
+                Op::Spare { r: self.counter(a)? }
+            }
+            5 if a < self.keys()?.keys => Op::Take { key: a },
+            6 => Op::Avail { mask: self.mask(a)? },
+            7 if c <= 1 => {
+                let r = if a == NO_COUNTER as u32 { NO_COUNTER } else { self.counter(a)? };
+                Op::Viable { r, mask: self.mask(b)?, other: c != 0 }
+            }
+            8..=10 => {
+                self.keys()?;
+                [Op::Other, Op::More, Op::Close][tag as usize - 8]
+            }
+            _ => return Err(Malformed("an operation of an unknown kind")),
+        };
+        Ok(op)
+    }
+}
+
+impl FlatUnit {
+    /// Read and check a unit's bytes.
+    pub fn parse(bytes: &[u8]) -> Read<FlatUnit> {
+        let mut r = Reader::new(bytes, MAGIC)?;
+        let what = match r.word()? {
+            0 => What::Rule,
+            1 => What::Tail,
+            _ => return Err(Malformed("a unit of an unknown kind")),
+        };
+        let unit = r.digest()?;
+        let name = r.bytes()?;
+        if name.len() > MOST_NAME {
+            return Err(Malformed("its name is too long"));
+        }
+        let name = String::from_utf8(name.to_vec()).map_err(|_| Malformed("its name is not UTF-8"))?;
+        let counters = r.word()?;
+        if counters > MOST_COUNTERS {
+            return Err(Malformed("it has too many counters"));
+        }
+        let digests = |r: &mut Reader<'_>| -> Read<Vec<Digest>> { (0..r.len(32)?).map(|_| r.digest()).collect() };
+        let callees = digests(&mut r)?;
+        let holes = digests(&mut r)?;
+        let mut numbers = vec![];
+        for _ in 0..r.len(4)? {
+            let word = r.word()?;
+            let (n, hole) = (word >> 1, word & 1 == 1);
+            if n as usize >= if hole { holes.len() } else { callees.len() } {
+                return Err(Malformed("a callee does not exist"));
+            }
+            numbers.push(if hole { Callee::Hole(n) } else { Callee::Rule(n) });
+        }
+        if what == What::Tail && (!holes.is_empty() || callees.len() > 1 || counters > 0) {
+            return Err(Malformed("it is not a tail"));
+        }
+        let mut fsm = Fsm { counters: counters as u8, callees: numbers, ..Fsm::default() };
+        let n = r.len(20)?;
+        if n == 0 || n > MOST_STATES {
+            return Err(Malformed("it has no states, or too many"));
+        }
+        fsm.states.reserve_exact(n);
+        for _ in 0..n {
+            fsm.states.push(read_state(&mut r)?);
+        }
+        for _ in 0..r.len(4)? {
+            let n = r.len(8)?;
+            fsm.args.push((0..n).map(|_| Ok((r.word()?, r.word()?))).collect::<Read<_>>()?);
+        }
+        let mut acts = vec![];
+        for _ in 0..r.len(4)? {
+            let n = r.len(16)?;
+            let ops: Vec<[u32; 4]> =
+                (0..n).map(|_| Ok([r.word()?, r.word()?, r.word()?, r.word()?])).collect::<Read<_>>()?;
+            acts.push(ops);
+        }
+        fsm.keys = read_keys(&mut r)?;
+        r.end()?;
+        let registers = Registers { counters, keys: fsm.keys.as_ref() };
+        fsm.acts = acts
+            .into_iter()
+            .map(|ops| ops.into_iter().map(|op| registers.op(op)).collect())
+            .collect::<Read<Vec<Vec<Op>>>>()?;
+        let flat = FlatUnit { what, name, unit, fsm, callees, holes };
+        flat.check()?;
+        Ok(flat)
+    }
+
+    /// Whether everything that is indexed by is in bounds, and the form is the one that the machine relies on.
+    fn check(&self) -> Read<()> {
+        let fsm = &self.fsm;
+        let n = fsm.states.len() as u32;
+        let acts = fsm.acts.len();
+        if fsm.acts.first().is_none_or(|a| !a.is_empty()) || acts > REJECT as usize {
+            return Err(Malformed("its acts do not begin with the empty one, or are too many"));
+        }
+        if fsm.states[0].accept != REJECT {
+            return Err(Malformed("it matches the empty text"));
+        }
+        let act = |a: u16| (a as usize) < acts;
+        for s in &fsm.states {
+            let mut from = 0;
+            for e in &s.edges {
+                // Blocking bytes makes sense only over a fallback that would take them.
+                let blocks = e.target == DEAD && s.fallback != NONE;
+                if e.lo > e.hi || e.lo < from || !act(e.act) || (e.target >= n && !blocks) {
+                    return Err(Malformed("a byte edge is out of order or leads nowhere"));
+                }
+                from = e.lo;
+            }
+            for e in &s.refs {
+                let known = (e.callee as usize) < fsm.callees.len()
+                    && (e.args == NONE || (e.args as usize) < fsm.args.len())
+                    && act(e.act)
+                    && e.target < n;
+                if !known {
+                    return Err(Malformed("a reference leads nowhere"));
+                }
+            }
+            if s.tokens.iter().any(|e| !act(e.act) || e.target >= n) {
+                return Err(Malformed("a token edge leads nowhere"));
+            }
+            let fallback =
+                s.fallback == NONE || fsm.states.get(s.fallback as usize).is_some_and(|f: &State| f.fallback == NONE);
+            if !fallback || !(s.accept == REJECT || act(s.accept)) {
+                return Err(Malformed("a state falls back or accepts in a way that does not exist"));
+            }
+        }
+        if fsm.args.iter().any(|list| list.len() > MOST_COUNTERS as usize) {
+            return Err(Malformed("a list of arguments is too long"));
+        }
+        Ok(())
+    }
+}
+
+fn read_state(r: &mut Reader<'_>) -> Read<State> {
+    let (edges, refs, tokens) = (r.len(1)?, r.len(1)?, r.len(1)?);
+    let fallback = r.word()?;
+    let narrow = |x: u32| u16::try_from(x).map_err(|_| Malformed("the number of an act is too large"));
+    let accept = narrow(r.word()?)?;
+    let mut s = State { fallback, accept, ..State::default() };
+    let mut words = r.words(edges.checked_mul(2).ok_or(Malformed("a length overflows"))?)?;
+    s.edges.reserve_exact(edges);
+    while let (Some(e), Some(target)) = (words.next(), words.next()) {
+        s.edges.push(Edge { lo: e as u8, hi: (e >> 8) as u8, act: (e >> 16) as u16, target });
+    }
+    for _ in 0..refs {
+        let (callee, args, act, target) = (r.word()?, r.word()?, narrow(r.word()?)?, r.word()?);
+        s.refs.push(RefEdge { callee, args, act, target });
+    }
+    for _ in 0..tokens {
+        let (token, act, target) = (r.word()?, narrow(r.word()?)?, r.word()?);
+        s.tokens.push(TokenEdge { token, act, target });
+    }
+    Ok(s)
+}
+
+fn read_keys(r: &mut Reader<'_>) -> Read<Option<KeyRegister>> {
+    let order = match r.word()? {
+        0 => return Ok(None),
+        1 => PropertyOrder::Declared,
+        2 => PropertyOrder::Any,
+        _ => return Err(Malformed("an unknown order of properties")),
+    };
+    let keys = r.word()?;
+    if keys > MOST_KEYS {
+        return Err(Malformed("it has too many keys"));
+    }
+    let open = match r.word()? {
+        0 => false,
+        1 => true,
+        _ => return Err(Malformed("a flag is neither 0 nor 1")),
+    };
+    let list = |r: &mut Reader<'_>| -> Read<Vec<u32>> {
+        let n = r.len(4)?;
+        let v: Vec<u32> = r.words(n)?.collect();
+        if v.windows(2).any(|w| w[0] >= w[1]) || v.last().is_some_and(|&k| k >= keys) {
+            return Err(Malformed("a list of keys is not sorted, or names one that does not exist"));
+        }
+        Ok(v)
+    };
+    let required = list(r)?;
+    let masks = (0..r.len(4)?).map(|_| list(r)).collect::<Read<Vec<_>>>()?;
+    Ok(Some(KeyRegister { order, keys, required, open, masks }))
+}
+
+/// Edges of a tail carry no acts: its digest does not cover them.
+pub(super) fn is_plain(fsm: &Fsm) -> bool {
+    fsm.keys.is_none()
+        && fsm.acts.len() == 1
+        && fsm.states.iter().all(|s| {
+            s.fallback == NONE
+                && s.tokens.is_empty()
+                && (s.accept == REJECT || s.accept == PLAIN)
+                && s.edges.iter().all(|e| e.act == PLAIN)
+                && s.refs.iter().all(|e| e.act == PLAIN)
+        })
+}

@@ -1,0 +1,54 @@
+//! The identity of a source outside of the process: kind, options, text.
+
+use gramary_compiler::unit::Digest;
+use gramary_compiler::FORMAT_VERSION;
+
+use crate::engine::{SchemaOptions, Source};
+
+impl Source {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Source::Schema(_) => "json_schema",
+            Source::Regex => "regex",
+            Source::Ir => "ir",
+        }
+    }
+
+    /// The options as canonical JSON.
+    pub fn options(&self) -> String {
+        match self {
+            // Booleans and numbers under fixed names: writing them cannot fail.
+            Source::Schema(options) => serde_json::to_string(options).unwrap_or_default(),
+            Source::Regex | Source::Ir => "{}".to_owned(),
+        }
+    }
+
+    /// The inverse of [`Source::kind`] and [`Source::options`].
+    pub fn from_parts(kind: &str, options: &str) -> Result<Source, String> {
+        let none = |source: Source| match options {
+            "{}" => Ok(source),
+            _ => Err(format!("sources of kind {kind} have no options")),
+        };
+        match kind {
+            "json_schema" => serde_json::from_str::<SchemaOptions>(options)
+                .map(Source::Schema)
+                .map_err(|e| format!("the options of the source: {e}")),
+            "regex" => none(Source::Regex),
+            "ir" => none(Source::Ir),
+            _ => Err(format!("there is no kind of source called {kind:?}")),
+        }
+    }
+
+    /// What a manifest of this source is stored under. Tokenizers play no part: units do not depend on them.
+    pub fn key(&self, text: &[u8]) -> Digest {
+        let options = self.options();
+        let mut h = blake3::Hasher::new();
+        h.update(b"source");
+        h.update(&FORMAT_VERSION.to_le_bytes());
+        for part in [self.kind().as_bytes(), options.as_bytes(), text] {
+            h.update(&(part.len() as u64).to_le_bytes());
+            h.update(part);
+        }
+        *h.finalize().as_bytes()
+    }
+}
