@@ -1,0 +1,797 @@
+"""The writer of a node's store."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+import lmdb
+
+from gramary.cluster.records import Key, Kind, Record
+from gramary.cluster.store import paths
+from gramary.cluster.store.environment import MAP_BYTES, Environment
+from gramary.cluster.store.errors import DiskFull, StoreClosed, StoreDamaged, StoreError, StoreFull, StoreLocked
+from gramary.cluster.store.feed import Feed, News
+from gramary.cluster.store.layout import (
+    LAYOUT_VERSION,
+    HeaderError,
+    decode_header,
+    encode_value,
+    encoded_key,
+    group_of,
+    is_sound,
+    page_bytes_of,
+    stored_key,
+)
+from gramary.cluster.store.ledger import Group, Ledger
+from gramary.cluster.store.reader import Reads, _walk
+from gramary.cluster.store.structure import check_structure
+
+log = logging.getLogger(__name__)
+
+Children = Callable[[bytes], Sequence[bytes]]
+"""From a manifest's payload to the digests of the units that it needs."""
+
+_GROUP = struct.Struct("<IQQI")  # last use, bytes, cost, values
+_BATCH_VALUES = 1024
+_BATCH_BYTES = 32 << 20
+_REMOVED_AT_ONCE = 64
+_BALLAST_BYTES = 4 << 20
+_COARSE_S = 60
+"""Last uses are persisted when they are off by this much."""
+
+
+@dataclass
+class StoreStats:
+    """Counters since the store was opened, and what is there now."""
+
+    stored: int = 0
+    """Values written."""
+    stored_bytes: int = 0
+    """Their payloads."""
+    known: int = 0
+    """Puts of what was there already."""
+    conflicts: int = 0
+    """Alarms: puts of another payload under a key that is there; refused."""
+    refused: int = 0
+    """Puts of quarantined origins."""
+    healed: int = 0
+    """Damaged values replaced by a put."""
+    damaged: int = 0
+    """Damaged values removed."""
+    evicted: int = 0
+    evicted_bytes: int = 0
+    full: int = 0
+    """Puts refused for want of room in map or budget."""
+    disk_full: int = 0
+    """Puts refused for want of room on the disk."""
+    syncs: int = 0
+    compactions: int = 0
+    seals: int = 0
+    wiped: int = 0
+    """Stores thrown away at start because their file was not sound."""
+    stale_readers: int = 0
+    """Reader slots of dead processes that were cleared."""
+    values: int = 0
+    live_bytes: int = 0
+    file_bytes: int = 0
+    budget_bytes: int = 0
+    free_disk_bytes: int = 0
+    marked_bytes: int = 0
+    """About to be evicted, in their grace period."""
+    readers: int = 0
+    reader_lag: int = 0
+    """Commits since the oldest transaction of a reader began."""
+    quarantined: int = 0
+    sequence: int = 0
+    hits: int = 0
+    misses: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """For JSON and metrics."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class PutResult:
+    """What became of the records of one `put`."""
+
+    stored: int = 0
+    known: int = 0
+    refused: list[tuple[Key, Literal["conflict", "quarantined"]]] = field(default_factory=list)
+
+
+class LiveStore(Reads):
+    """The one writer of a node's store; it reads too. Safe for threads; useless in a forked child (`StoreClosed`).
+
+    `budget_bytes`: live pages that may be kept; from 90 % of it on, evict down to 75 %. `children`: tells which units a
+    manifest pins. `min_free_bytes`: of the disk, never to be used. `sync_every_s`: how much an operating system's crash
+    may cost; a crash of processes costs nothing that `put` has returned for. `grace_s`: between choosing a victim and
+    removing it. `check`: when to verify the file at start: after an unclean end, always, or never.
+
+    Raises `StoreLocked` if another writer lives, `StoreDamaged` for a directory of another layout.
+    """
+
+    mode = "live"
+    high_watermark = 0.90
+    low_watermark = 0.75
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        budget_bytes: int,
+        *,
+        children: Children | None = None,
+        map_bytes: int = MAP_BYTES,
+        min_free_bytes: int = 256 << 20,
+        sync_every_s: float = 5.0,
+        grace_s: int = 60,
+        cost_bonus_s: float = 600.0,
+        feed_keys: int = 1 << 16,
+        check: Literal["dirty", "always", "never"] = "dirty",
+    ) -> None:
+        super().__init__(path)
+        if budget_bytes <= 0:
+            raise ValueError("the budget of a store is a positive number of bytes")
+        self.budget_bytes = budget_bytes
+        self.min_free_bytes = min_free_bytes
+        self.grace_s = grace_s
+        self.sync_every_s = sync_every_s
+        self.counters = StoreStats()
+        self.ledger = Ledger(cost_bonus_s)
+        self.feed = Feed(feed_keys)
+        self.unsealed: set[bytes] | None = None
+        """Stored keys that no sealed generation has; `None`: unknown, the next one is a full copy."""
+        self.writing = threading.RLock()
+        self._children = children
+        self._pinned = children is None
+        self._map_bytes = map_bytes
+        self._sync_at = 0.0
+        self._dirty = False
+        self._used: set[bytes] = set()
+        self._persisted_at = time.monotonic()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock_file = self._lock()
+        try:
+            self._prepare(check)
+        except BaseException:
+            self._unlock()
+            raise
+
+    # Opening and closing
+
+    def _lock(self) -> int:
+        handle = os.open(self.path / paths.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(handle)
+            with contextlib.suppress(StoreError):
+                writer = paths.read_json(self.path / paths.WRITER) or {}
+            pid = writer.get("pid") if isinstance(writer.get("pid"), int) else None
+            raise StoreLocked(
+                f"{self.path} has a writer (process {pid or 'unknown'}): read it with open_reader, or stop that one",
+                path=str(self.path),
+                pid=pid,
+            ) from error
+        return handle
+
+    def _unlock(self) -> None:
+        handle, self._lock_file = self._lock_file, -1
+        if handle >= 0:
+            os.close(handle)
+
+    def _prepare(self, check: str) -> None:
+        current = paths.read_current(self.path / paths.CURRENT)
+        name = paths.live_name(self.path) if current is not None else ""
+        clean = paths.read_json(self.path / paths.CLEAN) is not None if (self.path / paths.CLEAN).exists() else False
+        before = paths.read_json(self.path / paths.WRITER) or {}
+        rebooted = before.get("boot") != paths.boot_id()
+        for stray in self.path.glob("live-*"):
+            if stray.name != name:
+                shutil.rmtree(stray, ignore_errors=True)
+        there = bool(name) and (self.path / name / "data.mdb").exists()
+        if there and (check == "always" or (check == "dirty" and not clean)):
+            there = self._is_sound(name)
+        if not there:
+            name = self._fresh(name)
+        (self.path / paths.CLEAN).unlink(missing_ok=True)
+        paths.write_json(
+            self.path / paths.WRITER,
+            {"pid": os.getpid(), "pid_namespace": paths.pid_namespace(), "boot": paths.boot_id(), "time": time.time()},
+        )
+        try:
+            self._environment = Environment.open(self.path / name, writable=True, map_bytes=self._map_bytes)
+        except StoreDamaged as error:
+            log.error("%s; starting with an empty one", error)
+            self.counters.wiped += 1
+            name = self._fresh(name)
+            self._environment = Environment.open(self.path / name, writable=True, map_bytes=self._map_bytes)
+        self._quarantine = self._read_quarantine()
+        self._load_ledger()
+        self._clock_base = max([int(time.time()), *(group.last_use for group in self.ledger.groups.values())])
+        self._clock_start = time.monotonic()
+        self._make_ballast()
+        self._sync_at = time.monotonic() + self.sync_every_s
+        if there and check != "never" and (check == "always" or (rebooted and not clean)):
+            self.scrub()
+
+    def _is_sound(self, name: str) -> bool:
+        problems = check_structure(self.path / name / "data.mdb")
+        if problems:
+            log.error("%s is not sound (%s): starting with an empty one", self.path / name, problems[0])
+            self.counters.wiped += 1
+        return not problems
+
+    def _fresh(self, old: str) -> str:
+        name = _next_name(old)
+        shutil.rmtree(self.path / name, ignore_errors=True)
+        (self.path / name).mkdir()
+        Environment.open(self.path / name, writable=True, map_bytes=self._map_bytes).close()
+        paths.write_json(self.path / paths.CURRENT, {"layout": LAYOUT_VERSION, "live": name})
+        if old:
+            shutil.rmtree(self.path / old, ignore_errors=True)
+        return name
+
+    def _read_quarantine(self) -> set[str]:
+        try:
+            found = (paths.read_json(self.path / paths.QUARANTINE) or {}).get("origins", [])
+        except StoreDamaged:
+            found = []
+        return {origin for origin in found if isinstance(origin, str)} if isinstance(found, list) else set()
+
+    def _load_ledger(self) -> None:
+        with self._environment.handle.begin(db=self._environment.groups) as txn:
+            for group, data in txn.cursor():
+                if len(data) == _GROUP.size and len(group) in (37, 69):
+                    last_use, size, cost_ns, count = _GROUP.unpack(data)
+                    self.ledger.load(bytes(group), Group(last_use, size, cost_ns, count))
+
+    def _make_ballast(self) -> None:
+        ballast = self.path / paths.BALLAST
+        with contextlib.suppress(OSError):
+            if (ballast.stat().st_size if ballast.exists() else 0) < _BALLAST_BYTES and (
+                self.free_disk_bytes() > self.min_free_bytes + 2 * _BALLAST_BYTES
+            ):
+                with ballast.open("wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, _BALLAST_BYTES)
+
+    def _drop_ballast(self) -> bool:
+        ballast = self.path / paths.BALLAST
+        there = ballast.exists() and ballast.stat().st_size > 0
+        if there:
+            os.truncate(ballast, 0)
+        return there
+
+    def _open(self) -> tuple[Environment, ...]:
+        return (self._environment,)
+
+    def _forked(self) -> None:
+        super()._forked()
+        self._closed = True
+        self.writing = threading.RLock()
+        self._unlock()
+
+    def current_environment(self) -> Environment:
+        """The environment that is written to now."""
+        return self._writable()
+
+    def _writable(self) -> Environment:
+        if self._closed or self._pid != os.getpid():
+            raise StoreClosed(f"{self.path} is closed, or belongs to the parent process", path=str(self.path))
+        return self._environment
+
+    def close(self) -> None:
+        """Sync, mark the store clean, and let the next writer in. Blobs that are held stay valid."""
+        with self.writing:
+            if self._closed:
+                return
+            try:
+                self._persist_uses()
+                self.sync()
+                paths.write_json(self.path / paths.CLEAN, {"time": time.time()})
+            finally:
+                super().close()
+                self._environment.close()
+                self._unlock()
+                self.feed.close()
+
+    # Writing
+
+    def put(self, records: Iterable[Record]) -> PutResult:
+        """Store records. When this returns they are committed and survive the end of any process.
+
+        What is there already is counted as known, whatever its MAC and origin. Another payload under a key that is
+        there is an alarm: counted, refused, logged. Raises `StoreFull` and `DiskFull`; batches before that stay
+        committed.
+        `ValueError` for a payload or name that is too long.
+        """
+        result = PutResult()
+        stored = known = 0
+        for batch in _batches(records):
+            with self.writing:
+                one = self._put(batch)
+            stored, known = stored + one.stored, known + one.known
+            result.refused.extend(one.refused)
+        return PutResult(stored, known, result.refused)
+
+    def _put(self, batch: list[tuple[Record, bytes, bytes, bytes]]) -> PutResult:
+        environment = self._writable()
+        result = PutResult()
+        if self._quarantine:
+            held = [item for item in batch if item[0].origin in self._quarantine]
+            result.refused.extend((item[0].key, "quarantined") for item in held)
+            self.counters.refused += len(held)
+            batch = [item for item in batch if item[0].origin not in self._quarantine]
+        self._make_room(sum(page_bytes_of(stored, len(value)) for _, _, stored, value in batch))
+        now = self.clock()
+        new: list[tuple[Record, bytes, int]] = []
+        changes: dict[bytes, Group] = {}
+        known = healed = 0
+        conflicts: list[Key] = []
+        try:
+            with environment.writing() as txn:
+                for record, raw, stored, value in batch:
+                    size = page_bytes_of(stored, len(value))
+                    if txn.put(stored, value, overwrite=False):
+                        new.append((record, stored, size))
+                        self._note(changes, stored, size, record.cost_ns, 1, now)
+                        continue
+                    there = txn.get(stored, default=b"")
+                    verdict = self._compare(there, value, raw, stored)
+                    if verdict == "same":
+                        known += 1
+                    elif verdict == "damaged":
+                        healed += 1
+                        self._note(changes, stored, size - page_bytes_of(stored, len(there)), 0, 0, now)
+                        txn.put(stored, value)
+                    else:
+                        conflicts.append(record.key)
+                for group, figures in changes.items():
+                    txn.put(group, _packed(figures), db=environment.groups)
+        except (StoreFull, DiskFull) as error:
+            self._count_full(error)
+            raise
+        self._committed(environment)
+        for record, stored, size in new:
+            self.ledger.add(group_of(stored), size, record.cost_ns, now)
+            self._checked.add(stored)
+            self._damaged.pop(stored, None)
+            if self.unsealed is not None:
+                self.unsealed.add(stored)
+            if record.key.kind is Kind.MANIFEST and self._pinned:
+                self._pin(group_of(stored), record.payload)
+        for _, _, stored, _ in batch:
+            if self.ledger.touch(group_of(stored), now):
+                self._used.add(group_of(stored))
+        self.counters.stored += len(new)
+        self.counters.stored_bytes += sum(len(record.payload) for record, _, _ in new)
+        self.counters.known += known
+        self.counters.healed += healed
+        self.counters.conflicts += len(conflicts)
+        for key in conflicts:
+            log.error("another payload for %s %s was refused", key.kind.name, key.digest.hex())
+        result.refused.extend((key, "conflict") for key in conflicts)
+        self.feed.add([record.key for record, _, _ in new])
+        return PutResult(len(new), known + healed, result.refused)
+
+    def _note(self, changes: dict[bytes, Group], stored: bytes, size: int, cost_ns: int, count: int, now: int) -> None:
+        group = group_of(stored)
+        figures = changes.get(group)
+        if figures is None:
+            old = self.ledger.groups.get(group)
+            figures = Group(now) if old is None else Group(now, old.size, old.cost_ns, old.count)
+            changes[group] = figures
+        figures.size += size
+        figures.cost_ns += cost_ns
+        figures.count += count
+
+    def _compare(
+        self, there: memoryview | bytes, value: bytes, raw: bytes, stored: bytes
+    ) -> Literal["same", "other", "damaged"]:
+        try:
+            old = decode_header(there, raw)
+            if stored not in self._checked and not is_sound(there, old):
+                return "damaged"
+        except HeaderError:
+            return "damaged"
+        new = decode_header(memoryview(value), raw)
+        self._checked.add(stored)
+        return "same" if (old.length, old.checksum) == (new.length, new.checksum) else "other"
+
+    def _committed(self, environment: Environment) -> None:
+        self._dirty = True
+        # A page that a transaction took and gave back may lie behind the file's end. Nobody reads it, but then the
+        # file looks truncated to whoever checks it before mapping.
+        data = os.path.join(environment.path, "data.mdb")
+        if os.stat(data).st_size < environment.file_bytes:
+            os.truncate(data, environment.file_bytes)
+        if time.monotonic() >= self._sync_at:
+            self.sync()
+
+    def _count_full(self, error: StoreError) -> None:
+        if isinstance(error, DiskFull):
+            self.counters.disk_full += 1
+        else:
+            self.counters.full += 1
+
+    def _make_room(self, needed: int) -> None:
+        """Evict if it must be; raise `StoreFull` or `DiskFull` if there is no room for `needed` bytes then."""
+        for attempt in range(2):
+            live = self._environment.live_bytes()
+            file = self._environment.file_bytes
+            slack = max(file - live, 0)
+            growth = max(needed - slack, 0)
+            over = live + needed - self.budget_bytes
+            map_over = growth - (self._map_bytes - _headroom(self._map_bytes) - file)
+            disk_over = growth - (self.free_disk_bytes() - self.min_free_bytes) if growth else 0
+            worst = max(over, map_over, disk_over)
+            if worst <= 0:
+                return
+            if attempt == 0:
+                self.evict(worst, grace_s=0)
+        error: StoreError
+        if disk_over > 0:
+            free = self.free_disk_bytes()
+            error = DiskFull(
+                f"the disk of {self.path} has {free:,} bytes free and {self.min_free_bytes:,} are kept: free some, or"
+                " lower min_free_bytes",
+                path=str(self.path),
+                free_bytes=free,
+            )
+        else:
+            error = StoreFull(
+                f"{self.path} has no room for {needed:,} bytes: what is there is pinned or the budget"
+                f" ({self.budget_bytes:,}) or map ({self._map_bytes:,}) is too small",
+                path=str(self.path),
+            )
+        self._count_full(error)
+        raise error
+
+    def remove(self, keys: Iterable[Key]) -> int:
+        """Remove values; returns how many were there. Views that are held stay as they are."""
+        return self._remove([stored_key(key.encode()) for key in keys])
+
+    def recheck(self, keys: Iterable[Key]) -> int:
+        """Remove those of `keys` whose values are damaged, as readers report it; returns how many were."""
+        bad = []
+        for key in keys:
+            raw = key.encode()
+            stored = stored_key(raw)
+            value = self._writable().newest().txn.get(stored)
+            if value is not None and not _is_good(value, raw):
+                bad.append(stored)
+        removed = self._remove(bad)
+        self.counters.damaged += removed
+        return removed
+
+    def scrub(self) -> int:
+        """Check every value's checksum and remove the damaged; returns how many there were."""
+        bad = []
+        for stored, value, _ in _walk(self._writable(), b"", b"", False):
+            try:
+                good = _is_good(value, encoded_key(stored))
+            except ValueError:
+                good = False
+            if not good:
+                bad.append(stored)
+        removed = self._remove(bad)
+        self.counters.damaged += removed
+        return removed
+
+    def _remove(self, stored: list[bytes]) -> int:
+        removed = 0
+        for start in range(0, len(stored), _REMOVED_AT_ONCE):
+            batch = stored[start : start + _REMOVED_AT_ONCE]
+            with self.writing:
+                try:
+                    removed += self._remove_batch(batch)
+                except (DiskFull, StoreFull):
+                    if not self._drop_ballast():
+                        raise
+                    removed += self._remove_batch(batch)
+        return removed
+
+    def _remove_batch(self, batch: list[bytes]) -> int:
+        environment = self._writable()
+        gone: list[tuple[bytes, int, int]] = []
+        changes: dict[bytes, Group] = {}
+        now = self.clock()
+        with environment.writing() as txn:
+            for stored in batch:
+                value = txn.get(stored)
+                if value is None:
+                    continue
+                size, cost_ns = page_bytes_of(stored, len(value)), int.from_bytes(value[16:24], "little")
+                gone.append((stored, size, cost_ns))
+                self._note(changes, stored, -size, -cost_ns, -1, now)
+                txn.delete(stored)
+            for group, figures in changes.items():
+                if figures.count <= 0:
+                    txn.delete(group, db=environment.groups)
+                else:
+                    old = self.ledger.groups.get(group)
+                    figures.last_use = old.last_use if old is not None else now
+                    txn.put(group, _packed(figures), db=environment.groups)
+        self._committed(environment)
+        for stored, size, cost_ns in gone:
+            self.ledger.drop(group_of(stored), size, cost_ns)
+            self._checked.discard(stored)
+            self._damaged.pop(stored, None)
+            if self.unsealed is not None:
+                self.unsealed.discard(stored)
+        return len(gone)
+
+    def sync(self) -> None:
+        """Have everything on the disk: from here on an operating system's crash costs nothing of it."""
+        with self.writing:
+            if self._dirty:
+                self._dirty = False
+                self._writable().handle.sync(True)
+                self.counters.syncs += 1
+            self._sync_at = time.monotonic() + self.sync_every_s
+
+    # Use, eviction, upkeep
+
+    def clock(self) -> int:
+        """Seconds that never run backwards, whatever becomes of the machine's clock."""
+        return self._clock_base + int(time.monotonic() - self._clock_start)
+
+    def free_disk_bytes(self) -> int:
+        """Of the file system that the store is on."""
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
+    def touch(self, keys: Iterable[Key]) -> None:
+        """These were used, here or by a reader (`StoreReader.touched`)."""
+        now = self.clock()
+        with self.writing:
+            for key in keys:
+                group = group_of(stored_key(key.encode()))
+                if self.ledger.touch(group, now):
+                    self._used.add(group)
+
+    def _persist_uses(self) -> None:
+        used, self._used = self._used, set()
+        self._persisted_at = time.monotonic()
+        known = [(group, self.ledger.groups[group]) for group in sorted(used) if group in self.ledger.groups]
+        if known:
+            with contextlib.suppress(DiskFull, StoreFull), self._writable().writing() as txn:
+                for group, figures in known:
+                    txn.put(group, _packed(figures), db=self._environment.groups)
+            self._dirty = True
+
+    def _pin(self, manifest: bytes, payload: bytes) -> None:
+        if self._children is None:
+            return
+        try:
+            units = [bytes(unit) for unit in self._children(payload)]
+        except Exception as error:
+            log.warning("a manifest cannot be read, and pins nothing: %s", error)
+            units = []
+        self.ledger.pin(manifest, [unit for unit in units if len(unit) == 32])
+
+    def _load_pins(self) -> None:
+        if not self._pinned:
+            self._pinned = True
+            for key in list(self.keys(Kind.MANIFEST)):
+                blob = self.get(key)
+                if blob is not None:
+                    self._pin(group_of(stored_key(key.encode())), bytes(blob))
+
+    def evict(self, needed: int | None = None, *, grace_s: int | None = None) -> int:
+        """Evict down to the low watermark if the high one is passed, or until `needed` bytes are free.
+
+        Returns the bytes that were freed now; what was only marked is removed by a later call, after the grace period.
+        """
+        with self.writing:
+            environment = self._writable()
+            grace = self.grace_s if grace_s is None else grace_s
+            now = self.clock()
+            if needed is None:
+                live = environment.live_bytes()
+                if live >= self.high_watermark * self.budget_bytes:
+                    needed = live - int(self.low_watermark * self.budget_bytes)
+                elif not self.ledger.marked:
+                    return 0
+            self._load_pins()
+            for key in self.touched():
+                self.ledger.touch(group_of(stored_key(key.encode())), now)
+            if needed is not None:
+                self.ledger.mark(needed, now)
+            freed = 0
+            for group in list(self.ledger.due(now, grace)):
+                if needed is not None and grace == 0 and freed >= needed:
+                    break
+                figures = self.ledger.groups.get(group)
+                if figures is None or self.ledger.is_pinned(group):
+                    continue
+                size = figures.size
+                keys = [stored for stored, _, _ in _walk(environment, group, group, False)]
+                self.counters.evicted += self._remove(keys)
+                if group in self.ledger.groups:  # nothing of it is there any more, whatever was recorded
+                    del self.ledger.groups[group]
+                    self.ledger._left(group)
+                freed += size
+            self.counters.evicted_bytes += freed
+            return freed
+
+    def maintain(self) -> None:
+        """What is to be done every few seconds: sync, clear dead readers, remove damage, evict, and compact."""
+        with self.writing:
+            environment = self._writable()
+            self.counters.stale_readers += environment.handle.reader_check()
+            if self._damaged:
+                self.recheck(self.damaged())
+            self.touch(self.touched())
+            if time.monotonic() - self._persisted_at >= _COARSE_S:
+                self._persist_uses()
+            self.evict()
+            self._make_ballast()
+            if time.monotonic() >= self._sync_at:
+                self.sync()
+            if environment.file_bytes > 1.5 * self.budget_bytes and self.can_compact():
+                self.compact()
+
+    def can_compact(self) -> bool:
+        """Whether the disk has room for a second copy of what is live."""
+        return self.free_disk_bytes() - self._environment.live_bytes() > self.min_free_bytes
+
+    def compact(self) -> int:
+        """Copy what is live into a new file, and switch to it; returns by how many bytes the store shrank.
+
+        Readers follow within half a second; what they hold stays valid. Raises `DiskFull` if there is no room for both.
+        """
+        with self.writing:
+            old = self._writable()
+            if not self.can_compact():
+                raise DiskFull(
+                    f"the disk of {self.path} has no room for a second copy of the store",
+                    path=str(self.path),
+                    free_bytes=self.free_disk_bytes(),
+                )
+            name = _next_name(os.path.basename(old.path))
+            target = self.path / name
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir()
+            try:
+                old.handle.copy(str(target), compact=True)
+                new = Environment.open(target, writable=True, map_bytes=self._map_bytes)
+                new.handle.sync(True)
+                paths.write_json(self.path / paths.CURRENT, {"layout": LAYOUT_VERSION, "live": name})
+            except (lmdb.Error, OSError, StoreError) as error:
+                shutil.rmtree(target, ignore_errors=True)
+                raise DiskFull(f"{self.path} could not be compacted: {error}", path=str(self.path)) from error
+            before = old.file_bytes
+            self._environment = new
+            self._follow_at = 0.0
+            if old not in self._environments:
+                old.close()
+            self._current()
+            shutil.rmtree(old.path, ignore_errors=True)
+            self.counters.compactions += 1
+            return before - new.file_bytes
+
+    def quarantine(self, origin: str) -> int:
+        """Refuse what this origin claims to have built, and remove what is there of it; returns how much that was."""
+        with self.writing:
+            self._quarantine.add(origin)
+            paths.write_json(self.path / paths.QUARANTINE, {"origins": sorted(self._quarantine)})
+            bad = []
+            for stored, value, _ in _walk(self._writable(), b"", b"", False):
+                with contextlib.suppress(HeaderError, ValueError):
+                    if decode_header(value, encoded_key(stored)).origin == origin:
+                        bad.append(stored)
+            removed = self._remove(bad)
+            self.unsealed = None
+            return removed
+
+    def pardon(self, origin: str) -> None:
+        """Take an origin off the quarantine list."""
+        with self.writing:
+            self._quarantine.discard(origin)
+            paths.write_json(self.path / paths.QUARANTINE, {"origins": sorted(self._quarantine)})
+
+    @property
+    def quarantined(self) -> frozenset[str]:
+        """Origins that nothing is taken from."""
+        return frozenset(self._quarantine)
+
+    # Telling
+
+    def watch(self, since: int, most: int = 1000) -> News:
+        """Keys committed after sequence number `since`, the oldest first."""
+        return self.feed.read(since, most)
+
+    def stats(self) -> StoreStats:
+        """Counters and gauges, as of now."""
+        environment = self._writable()
+        info = environment.handle.info()
+        slots = _reader_transactions(environment.handle.readers())
+        with environment.handle.begin() as txn:
+            values = txn.stat(environment.values)["entries"]
+            live = environment.live_bytes(txn)
+        given = asdict(self.counters) | {
+            "values": values,
+            "live_bytes": live,
+            "file_bytes": environment.file_bytes,
+            "budget_bytes": self.budget_bytes,
+            "free_disk_bytes": self.free_disk_bytes(),
+            "marked_bytes": sum(self.ledger.groups[group].size for group in list(self.ledger.marked)),
+            "readers": len(slots),
+            "reader_lag": max((info["last_txnid"] - txnid for txnid in slots if txnid is not None), default=0),
+            "quarantined": len(self._quarantine),
+            "sequence": self.feed.sequence,
+            "hits": self.reads.hits,
+            "misses": self.reads.misses,
+        }
+        return StoreStats(**given)
+
+    def bytes_by_tokenizer(self) -> dict[bytes, int]:
+        """Size of the mask entries of each tokenizer, by fingerprint."""
+        sizes: dict[bytes, int] = {}
+        for group, figures in list(self.ledger.groups.items()):
+            if group[0] == Kind.ENTRY:
+                sizes[group[5:37]] = sizes.get(group[5:37], 0) + figures.size
+        return sizes
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[tuple[Record, bytes, bytes, bytes]]]:
+    batch: list[tuple[Record, bytes, bytes, bytes]] = []
+    size = 0
+    for record in records:
+        raw = record.key.encode()
+        stored = stored_key(raw)
+        value = encode_value(record, raw, stored)
+        batch.append((record, raw, stored, value))
+        size += len(value)
+        if size >= _BATCH_BYTES or len(batch) >= _BATCH_VALUES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _packed(figures: Group) -> bytes:
+    return _GROUP.pack(
+        figures.last_use & 0xFFFFFFFF,
+        max(figures.size, 0),
+        min(max(figures.cost_ns, 0), (1 << 64) - 1),
+        max(figures.count, 0),
+    )
+
+
+def _is_good(value: memoryview, raw: bytes) -> bool:
+    try:
+        return is_sound(value, decode_header(value, raw))
+    except HeaderError:
+        return False
+
+
+def _headroom(map_bytes: int) -> int:
+    """Of the map, kept free so that evicting always has pages to write."""
+    return min(1 << 20, map_bytes // 4)
+
+
+def _next_name(name: str) -> str:
+    number = name.removeprefix("live-")
+    return f"live-{int(number) + 1 if number.isdigit() else 1:06}"
+
+
+def _reader_transactions(text: str) -> list[int | None]:
+    """From LMDB's table of readers: the transaction of each slot, `None` for idle ones."""
+    slots: list[int | None] = []
+    for line in text.splitlines():
+        parts = line.split()
+        if len(parts) == 3 and parts[0].isdigit():
+            slots.append(int(parts[2]) if parts[2].isdigit() else None)
+    return slots
