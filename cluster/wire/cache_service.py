@@ -1,0 +1,307 @@
+"""CacheService: a node's store, over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from gramary.cluster.records import Key, Kind, Record, shard_prefix
+from gramary.cluster.wire.codec import (
+    HEADER_ROOM,
+    Assembler,
+    accepts_zstd,
+    check_count,
+    check_digest_function,
+    check_digests,
+    chunks,
+    decode_keys,
+    kind_of,
+    messages,
+    single,
+)
+from gramary.cluster.wire.errors import OK, InvalidRequest, code_of, make_status, status_of
+from gramary.cluster.wire.limits import CHUNK_BYTES, ROOM_BYTES, WireLimits
+from gramary.cluster.wire.node import Node
+from gramary.cluster.wire.pb import cache_pb2 as pb
+from gramary.cluster.wire.pb import cache_pb2_grpc
+from gramary.cluster.wire.security import CALLER
+from gramary.cluster.wire.verifier import Refusal, Verifier
+from gramary.compiler.errors import GramaryError
+
+T = TypeVar("T")
+
+INLINE_ITEMS = 64
+"""Requests with no more keys than this are answered on the event loop: a thread would cost more than the store."""
+COMMIT_BYTES = 4 << 20
+COMMIT_RECORDS = 1024
+UNITS_BYTES = 64 << 20
+"""Units of one PutShards that are kept until they can be verified together, at most."""
+MOST_REJECTIONS = 1000
+HEARTBEAT_S = 30.0
+
+NOT_FOUND = make_status(grpc.StatusCode.NOT_FOUND, "")
+DEFERRED = make_status(grpc.StatusCode.RESOURCE_EXHAUSTED, "")
+
+
+class CacheService(cache_pb2_grpc.CacheServiceServicer):
+    """Serves `Node`'s store. `threads`: where what is big is done."""
+
+    def __init__(self, node: Node, verifier: Verifier, limits: WireLimits, threads: Executor) -> None:
+        self._node = node
+        self._verifier = verifier
+        self._limits = limits
+        self._threads = threads
+
+    async def _run(self, work: Callable[[], T], items: int = INLINE_ITEMS + 1) -> T:
+        if items <= INLINE_ITEMS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def Lookup(self, request: pb.LookupRequest, context: Any) -> pb.LookupResponse:  # noqa: N802
+        """See the protocol."""
+        check_digest_function(request.digest_function)
+        sources = check_digests(request.source_keys, "source_keys", self._limits)
+        version = request.format_version or self._node.info.format_version
+        zstd = accepts_zstd(request.accept)
+
+        def work() -> pb.LookupResponse:
+            response, room = pb.LookupResponse(), ROOM_BYTES
+            for record in self._node.lookup(sources, version=version):
+                room = _add(response.results, "manifest", record, room, zstd)
+            return response
+
+        return await self._run(work, len(sources))
+
+    async def FindMissing(self, request: pb.FindMissingRequest, context: Any) -> pb.FindMissingResponse:  # noqa: N802
+        """See the protocol."""
+        check_count(len(request.keys), "keys", self._limits)
+
+        def work() -> pb.FindMissingResponse:
+            keys = decode_keys(request.keys, "keys", self._limits)
+            return pb.FindMissingResponse(missing=[key.encode() for key in self._node.find_missing(keys)])
+
+        return await self._run(work, len(request.keys))
+
+    async def BatchRead(self, request: pb.BatchReadRequest, context: Any) -> pb.BatchReadResponse:  # noqa: N802
+        """See the protocol."""
+        check_digest_function(request.digest_function)
+        keys = decode_keys(request.keys, "keys", self._limits)
+        zstd = accepts_zstd(request.accept)
+
+        def work() -> pb.BatchReadResponse:
+            response, room = pb.BatchReadResponse(), ROOM_BYTES
+            for start in range(0, len(keys), INLINE_ITEMS):
+                some = keys[start : start + INLINE_ITEMS]
+                if room <= HEADER_ROOM:  # no need to read what has no room: whether it is there will do
+                    missing = set(self._node.find_missing(some))
+                    for key in some:
+                        response.results.add().status.CopyFrom(NOT_FOUND if key in missing else DEFERRED)
+                    continue
+                for record in self._node.read(some):
+                    room = _add(response.results, "record", record, room, zstd)
+            return response
+
+        return await self._run(work, len(keys) + 16)
+
+    async def Read(self, request: pb.ReadRequest, context: Any) -> AsyncIterator[pb.ReadResponse]:  # noqa: N802
+        """See the protocol."""
+        check_digest_function(request.digest_function)
+        keys = decode_keys(request.keys, "keys", self._limits)
+        zstd = accepts_zstd(request.accept)
+        offset = request.offset
+        for key in keys:
+            [record] = await self._run(lambda key=key: self._node.read([key]), 1)  # type: ignore[misc]
+            if record is None:
+                continue
+            if offset > len(record.payload):
+                raise InvalidRequest(
+                    f"the offset {offset} is above the value's size, {len(record.payload)}", field="offset"
+                )
+            async for group in self._packed([record], zstd, offset):
+                yield pb.ReadResponse(chunks=group)
+            offset = 0
+
+    async def GetShards(self, request: pb.GetShardsRequest, context: Any) -> AsyncIterator[pb.GetShardsResponse]:  # noqa: N802
+        """See the protocol."""
+        check_digest_function(request.digest_function)
+        [tokenizer] = check_digests([request.tokenizer], "tokenizer", self._limits)
+        units = check_digests(request.units, "units", self._limits)
+        version = request.format_version or self._node.info.format_version
+        zstd = accepts_zstd(request.accept)
+        after, offset = request.after, request.offset
+        if after:
+            units = _rest(units, after, tokenizer, version)
+        for unit in units:
+            while True:
+                page = await self._run(
+                    lambda unit=unit, after=after: self._node.shard_page(  # type: ignore[misc]
+                        tokenizer, unit, version=version, after=after, most_bytes=CHUNK_BYTES
+                    )
+                )
+                if not page:
+                    break
+                if offset > len(page[0].payload):
+                    offset = 0
+                async for group in self._packed(page, zstd, offset):
+                    yield pb.GetShardsResponse(chunks=group)
+                after, offset = page[-1].key.encode(), 0
+            after = b""
+
+    async def _packed(self, records: Sequence[Record], zstd: bool, offset: int) -> AsyncIterator[list[Any]]:
+        """Messages of records; hashing and packing is done in a thread, a message ahead at most."""
+
+        def pieces() -> Any:
+            for number, record in enumerate(records):
+                yield from chunks(record, zstd=zstd, offset=0 if number else offset)
+
+        groups = messages(pieces())
+        while (group := await self._run(lambda: next(groups, None))) is not None:
+            yield group
+
+    async def PutShards(  # noqa: N802
+        self, requests: AsyncIterator[pb.PutShardsRequest], context: Any
+    ) -> pb.PutShardsResponse:
+        """See the protocol."""
+        intake = _Intake(self._node, self._verifier, self._limits, CALLER.get().origin)
+        first = True
+        async for request in requests:
+            if first:
+                check_digest_function(request.digest_function)
+                first = False
+            await self._run(lambda request=request: intake.feed(request.chunks))  # type: ignore[misc]
+        await self._run(intake.finish)
+        response = pb.PutShardsResponse(stored=intake.stored, rejected_total=intake.rejected)
+        response.rejected.extend(intake.rejections)
+        return response
+
+    async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.WatchResponse]:  # noqa: N802
+        """See the protocol."""
+        kinds = [kind_of(kind, "kinds") for kind in request.kinds if kind]
+        tokenizers = check_digests(request.tokenizers, "tokenizers", self._limits)
+        watcher = self._node.feed.watch(kinds, tokenizers)
+        try:
+            yield pb.WatchResponse(time=_now())
+            while True:
+                news = await watcher.next(HEARTBEAT_S)
+                yield pb.WatchResponse(keys=[key.encode() for key in news.keys], lost=news.lost, time=_now())
+        finally:
+            watcher.close()
+
+
+def _now() -> Timestamp:
+    now = Timestamp()
+    now.FromNanoseconds(time.time_ns())
+    return now
+
+
+def _add(results: Any, name: str, record: Record | None, room: int, zstd: bool) -> int:
+    """Add one result; returns how much room is left in the message."""
+    result = results.add()
+    if record is None:
+        result.status.CopyFrom(NOT_FOUND)
+        return room
+    chunk = single(record, zstd=zstd) if len(record.payload) + HEADER_ROOM <= room else None
+    if chunk is None:
+        result.status.CopyFrom(DEFERRED)
+        return room
+    result.status.CopyFrom(OK)
+    getattr(result, name).CopyFrom(chunk)
+    return room - len(chunk.data) - HEADER_ROOM
+
+
+def _rest(units: list[bytes], after: bytes, tokenizer: bytes, version: int) -> list[bytes]:
+    """The units that a resumed stream still has to send, the one of `after` first."""
+    for number, unit in enumerate(units):
+        if after.startswith(shard_prefix(tokenizer, unit, version)):
+            return units[number:]
+    raise InvalidRequest("after is no key of an entry of these units", field="after")
+
+
+class _Intake:
+    """What one PutShards stream brought so far. Not thread-safe; its methods take their time."""
+
+    def __init__(self, node: Node, verifier: Verifier, limits: WireLimits, origin: str) -> None:
+        self._node = node
+        self._verifier = verifier
+        self._limits = limits
+        self._origin = origin
+        self._assembler = Assembler(limits)
+        self._records: list[Record] = []
+        self._bytes = 0
+        self._seen = 0
+        self.stored = 0
+        self.rejected = 0
+        self.rejections: list[pb.PutShardsRejection] = []
+
+    def feed(self, pieces: Sequence[Any]) -> None:
+        """Take chunks; commits what is ready."""
+        for piece in pieces:
+            record = self._assembler.feed(piece)
+            if record is None:
+                continue
+            self._seen += 1
+            if self._seen > self._limits.records_per_put:
+                raise InvalidRequest(
+                    f"one stream brings at most {self._limits.records_per_put} records", field="chunks"
+                )
+            # Units that refer to each other in a circle are verified together, so units are kept until others come.
+            units = bool(self._records) and self._records[-1].key.kind is Kind.UNIT
+            if units and record.key.kind is not Kind.UNIT:
+                self._commit()
+            self._records.append(record)
+            self._bytes += len(record.payload)
+            is_unit = record.key.kind is Kind.UNIT
+            most = UNITS_BYTES if is_unit else COMMIT_BYTES
+            if self._bytes >= most or (not is_unit and len(self._records) >= COMMIT_RECORDS):
+                self._commit()
+
+    def finish(self) -> None:
+        """The stream ended well."""
+        self._assembler.finish()
+        self._commit()
+
+    def _commit(self) -> None:
+        records, self._records, self._bytes = self._records, [], 0
+        if not records:
+            return
+        good, refusals = self._verifier.check(records, origin=self._origin)
+        good, lacking = self._complete(good)
+        for refusal in [*refusals, *lacking]:
+            self._reject(refusal.key, make_status(refusal.code, refusal.reason))
+        if not good:
+            return
+        try:
+            self._node.put(good, origin=self._origin)
+        except GramaryError as error:
+            if code_of(error) is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+            for record in good:
+                self._reject(record.key, status_of(error))
+        else:
+            self.stored += len(good)
+
+    def _complete(self, records: list[Record]) -> tuple[list[Record], list[Refusal]]:
+        """Manifests are taken only where every unit that they name is there."""
+        good, refusals = [], []
+        for record in records:
+            if record.key.kind is Kind.MANIFEST:
+                units = self._verifier.units_of(record)
+                wanted = [Key(Kind.UNIT, unit, version=record.key.version) for unit in units]
+                missing = self._node.find_missing(wanted)
+                if missing:
+                    why = f"{len(missing)} of its {len(wanted)} units are not here: send them first"
+                    refusals.append(Refusal(record.key, grpc.StatusCode.FAILED_PRECONDITION, why))
+                    continue
+            good.append(record)
+        return good, refusals
+
+    def _reject(self, key: Key, status: Any) -> None:
+        self.rejected += 1
+        if len(self.rejections) < MOST_REJECTIONS:
+            self.rejections.append(pb.PutShardsRejection(key=key.encode(), status=status))

@@ -1,0 +1,321 @@
+"""What stands before every call of a server: who is it, may it, is there room, and is it a message at all.
+
+gRPC hands the requests over as bytes (`request_deserializer` is taken away), so that bytes that are no message get a
+status like any other mistake. Errors become statuses here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_status import rpc_status
+
+from gramary.cluster.wire.errors import (
+    Draining,
+    InvalidRequest,
+    Overloaded,
+    TimeUp,
+    code_of,
+    make_status,
+    status_of,
+)
+from gramary.cluster.wire.limits import WireLimits
+from gramary.cluster.wire.security import CALLER, Caller, Role, ServerSecurity
+from gramary.compiler.errors import GramaryError
+
+log = logging.getLogger(__name__)
+
+HEALTH = "/grpc.health.v1.Health/"
+Observer = Callable[[str, str, float], None]
+"""Told of every call that ended: method ("CacheService/Lookup"), status code by name, seconds."""
+
+
+class Gate:
+    """Room for so many calls of one kind; some more wait, the rest is turned away."""
+
+    def __init__(self, most: int, queue: int, retry_after_s: float) -> None:
+        self.most = most
+        self._places = asyncio.Semaphore(most)
+        self._queue = queue
+        self._retry_after_s = retry_after_s
+        self.waiting = 0
+        self.active = 0
+
+    @asynccontextmanager
+    async def entered(self) -> AsyncIterator[None]:
+        """Hold a place; raises `Overloaded` if too many wait already."""
+        if self._places.locked():
+            if self.waiting >= self._queue:
+                raise Overloaded(
+                    f"{self.active} calls of this kind are served and {self.waiting} wait: come back in "
+                    f"{self._retry_after_s} s",
+                    retry_after_s=self._retry_after_s,
+                )
+            self.waiting += 1
+            try:
+                await self._places.acquire()
+            finally:
+                self.waiting -= 1
+        else:
+            await self._places.acquire()
+        self.active += 1
+        try:
+            yield
+        finally:
+            self.active -= 1
+            self._places.release()
+
+
+class Rule:
+    """How the calls of one method are treated. `lasting`: open until one side ends it; a drain ends it at once."""
+
+    def __init__(self, role: Role | None, gate: str | None, *, lasting: bool = False) -> None:
+        self.role = role
+        self.gate = gate
+        self.lasting = lasting
+
+
+def _rules() -> dict[str, Rule]:
+    rules: dict[str, Rule] = {}
+
+    def add(service: str, methods: str, rule: Rule) -> None:
+        rules.update({f"/gramary.v1.{service}/{method}": rule for method in methods.split()})
+
+    add("CacheService", "Lookup FindMissing BatchRead Read GetShards", Rule(Role.READ, "read"))
+    add("CacheService", "PutShards", Rule(Role.PUBLISH, "write"))
+    add("CacheService", "Watch", Rule(Role.READ, "watch", lasting=True))
+    add("CompileService", "Compile CompileStream", Rule(Role.COMPILE, "compile"))
+    add("TokenizerService", "RegisterTokenizer", Rule(Role.COMPILE, "write"))
+    add("PlacementService", "Claim Release Complete", Rule(Role.PUBLISH, "read"))
+    add("PlacementService", "Wait", Rule(Role.PUBLISH, "wait"))
+    add("NodeService", "GetCapabilities Stats", Rule(Role.READ, "read"))
+    rules[HEALTH + "Check"] = rules[HEALTH + "List"] = Rule(None, None)
+    rules[HEALTH + "Watch"] = Rule(None, "watch", lasting=True)
+    return rules
+
+
+RULES: Mapping[str, Rule] = _rules()
+OTHER = Rule(Role.READ, "watch", lasting=True)
+"""Reflection, and whatever else is served beside the protocol."""
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """The interceptor that all of that is in."""
+
+    def __init__(self, security: ServerSecurity, limits: WireLimits, observe: Observer | None = None) -> None:
+        self._security = security
+        self._limits = limits
+        self._observe = observe
+        self.draining = False
+        self._lasting: set[asyncio.Task[Any]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
+        self.gates = {
+            name: Gate(most, queue, limits.retry_after_s)
+            for name, most, queue in (
+                ("read", limits.reads, limits.queue),
+                ("write", limits.writes, limits.queue),
+                ("compile", limits.compiles, limits.queue),
+                ("wait", limits.waits, 0),
+                ("watch", limits.watches, 0),
+            )
+        }
+
+    @property
+    def running(self) -> int:
+        """Calls that are being served."""
+        return len(self._running)
+
+    def drain(self) -> None:
+        """Refuse new calls from now on, and end those that would last."""
+        self.draining = True
+        for task in list(self._lasting):
+            task.cancel()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """Wrap the method's handler."""
+        handler: Any = await continuation(handler_call_details)
+        if handler is None:
+            return handler  # UNIMPLEMENTED
+        method = str(handler_call_details.method)
+        authorization = None
+        for key, value in handler_call_details.invocation_metadata or ():
+            if key == "authorization" and isinstance(value, str):
+                authorization = value
+        call = _Call(self, method, RULES.get(method, OTHER), authorization, handler.request_deserializer)
+        if handler.request_streaming and handler.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                call.streamed(handler.stream_stream, many=True), None, handler.response_serializer
+            )
+        if handler.request_streaming:
+            return grpc.stream_unary_rpc_method_handler(
+                call.answered(handler.stream_unary, many=True), None, handler.response_serializer
+            )
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                call.streamed(handler.unary_stream, many=False), None, handler.response_serializer
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            call.answered(handler.unary_unary, many=False), None, handler.response_serializer
+        )
+
+    def caller(self, method: str, rule: Rule, authorization: str | None, context: Any) -> Caller:
+        """Who makes a call, after it was seen to be allowed."""
+        names = [
+            value.decode("utf-8", "replace") for value in context.auth_context().get("x509_common_name", ()) if value
+        ]
+        if method.startswith(HEALTH) and self._security.health_is_open:
+            return Caller(names[0] if names else "local", frozenset())
+        caller = replace(self._security.authenticate(authorization, names), host=str(context.peer()).rpartition(":")[0])
+        if rule.role is not None:
+            self._security.permit(caller, rule.role)
+        return caller
+
+    @asynccontextmanager
+    async def admitted(self, method: str, rule: Rule, authorization: str | None, context: Any) -> AsyncIterator[None]:
+        """Everything that a call must pass before its handler runs; and what its end is counted as."""
+        task = asyncio.current_task()
+        assert task is not None
+        started = time.perf_counter()
+        outcome = "OK"
+        self._running.add(task)
+        try:
+            CALLER.set(self.caller(method, rule, authorization, context))
+            if self.draining and not method.startswith(HEALTH):
+                raise Draining("the node is shutting down", retry_after_s=1.0)
+            if rule.gate is None:
+                yield
+            else:
+                async with self.gates[rule.gate].entered():
+                    if rule.lasting:
+                        self._lasting.add(task)
+                    yield
+        except GramaryError as error:
+            outcome = code_of(error).name
+            await context.abort_with_status(rpc_status.to_status(status_of(error)))
+        except asyncio.CancelledError:
+            if self.draining and rule.lasting:
+                outcome = "UNAVAILABLE"
+                going = Draining("the node is shutting down", retry_after_s=1.0)
+                await context.abort_with_status(rpc_status.to_status(status_of(going)))
+            outcome = "CANCELLED"
+            raise
+        except grpc.aio.AbortError:
+            outcome = "ABORTED"
+            raise
+        except Exception:
+            outcome = "INTERNAL"
+            mark = secrets.token_hex(4)
+            log.exception("%s failed (%s)", method, mark)
+            status = make_status(grpc.StatusCode.INTERNAL, f"the node failed; its log tells more under {mark}")
+            await context.abort_with_status(rpc_status.to_status(status))
+        finally:
+            self._running.discard(task)
+            self._lasting.discard(task)
+            if self._observe is not None:
+                name = method.removeprefix("/").removeprefix("gramary.v1.")
+                self._observe(name, outcome, time.perf_counter() - started)
+
+    def seconds_left(self, context: Any) -> float:
+        """How long a call may take."""
+        left = context.time_remaining()
+        longest = self._limits.longest_call_s
+        return longest if left is None else max(0.0, min(left, longest))
+
+    async def paced(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """A stream of requests whose sender does not fall silent."""
+        iterator = requests.__aiter__()
+        while True:
+            try:
+                yield await asyncio.wait_for(iterator.__anext__(), self._limits.idle_message_s)
+            except StopAsyncIteration:
+                return
+            except asyncio.TimeoutError:
+                raise TimeUp(f"nothing arrived for {self._limits.idle_message_s:g} s") from None
+
+
+class _Call:
+    """The wrapping of one call's handler."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        method: str,
+        rule: Rule,
+        authorization: str | None,
+        parse: Callable[[bytes], Any] | None,
+    ) -> None:
+        self._guard = guard
+        self._method = method
+        self._rule = rule
+        self._authorization = authorization
+        self._parse_bytes = parse
+
+    def _parse(self, data: bytes) -> Any:
+        if self._parse_bytes is None:
+            return data
+        try:
+            return self._parse_bytes(data)
+        except (DecodeError, ValueError, RecursionError):
+            raise InvalidRequest(f"the request of {self._method} is not its message", field="") from None
+
+    async def _parsed(self, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+        stream = requests if self._rule.lasting else self._guard.paced(requests)
+        async for data in stream:
+            yield self._parse(data)
+
+    def _request(self, given: Any, many: bool) -> Any:
+        return self._parsed(given) if many else self._parse(given)
+
+    def _admitted(self, context: Any) -> Any:
+        return self._guard.admitted(self._method, self._rule, self._authorization, context)
+
+    def answered(self, behaviour: Callable[..., Any], *, many: bool) -> Callable[[Any, Any], Awaitable[Any]]:
+        """For methods with one response."""
+
+        async def handle(given: Any, context: Any) -> Any:
+            async with self._admitted(context):
+                request = self._request(given, many)
+                if context.time_remaining() is not None:
+                    return await behaviour(request, context)  # gRPC cancels at the deadline
+                left = self._guard.seconds_left(context)
+                try:
+                    return await asyncio.wait_for(behaviour(request, context), left)
+                except asyncio.TimeoutError:
+                    raise TimeUp(f"{self._method} took longer than {left:.3g} s; give it a deadline") from None
+
+        return handle
+
+    def streamed(self, behaviour: Callable[..., Any], *, many: bool) -> Callable[[Any, Any], Any]:
+        """For methods with a stream of responses.
+
+        Always a coroutine that writes, even around a generator: gRPC does not close a generator of a cancelled call.
+        """
+
+        async def handle(given: Any, context: Any) -> None:
+            async with self._admitted(context):
+                request = self._request(given, many)
+                if not inspect.isasyncgenfunction(behaviour):
+                    await behaviour(request, context)
+                    return
+                responses = behaviour(request, context)
+                try:
+                    async for response in responses:
+                        await context.write(response)
+                finally:
+                    await responses.aclose()
+
+        return handle

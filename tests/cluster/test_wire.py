@@ -1,0 +1,299 @@
+"""Client and server together, when all is well."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from gramary.cluster.peer import ClaimState, Peer, SourceItem
+from gramary.cluster.records import Key, Kind, Record
+from gramary.cluster.wire.client import GrpcPeer
+from gramary.cluster.wire.errors import CallFailed, Rejected, from_dict
+from gramary.cluster.wire.node import Finished, Node, Progress
+from gramary.cluster.wire.server import SERVICES, WireServer
+from gramary.cluster.wire.verifier import Checks, Verifier
+from gramary.compiler.errors import TokenizerError, UnsupportedSchema
+from tests.cluster.memory_node import TOKENIZER, MemoryNode, digest, entry, manifest, manifest_units, unit
+
+
+@asynccontextmanager
+async def served(node: Node, address: str = "127.0.0.1:0", **options: Any) -> AsyncIterator[WireServer]:
+    """A server, stopped at the end."""
+    server = WireServer(node, address, **options)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.drain(0.2)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+def both(test: Callable[[MemoryNode, GrpcPeer], Coroutine[Any, Any, None]], **options: Any) -> None:
+    """Run a test with a node and a peer that asks it."""
+
+    async def whole() -> None:
+        node = MemoryNode()
+        async with served(node, **options) as server, GrpcPeer(server.address) as peer:
+            await test(node, peer)
+
+    run(whole)
+
+
+def test_find_and_read() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        typed: Peer = peer
+        large = unit("large", os.urandom(1_000_000))
+        records = [unit("a"), entry("a", 1, b"x" * 5000), large, unit("empty", b"")]
+        node.add(*records)
+        absent = Key(Kind.UNIT, digest("absent"))
+        keys = [record.key for record in records]
+        assert await typed.find_missing([absent, *keys]) == [absent]
+        assert await typed.read([*keys, absent, keys[0]]) == [*records, None, records[0]]
+        assert await typed.read([]) == []
+        many = [Key(Kind.UNIT, digest(str(number))) for number in range(10_000)]
+        assert await typed.find_missing(many) == many
+
+    both(check)
+
+
+def test_read_fills_messages() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        records = [unit(str(number), os.urandom(60_000)) for number in range(100)]
+        node.add(*records)
+        assert await peer.read([record.key for record in records]) == records
+
+    both(check)
+
+
+def test_lookup_wants_every_unit() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        whole, partial = manifest("whole", ["a", "b"]), manifest("partial", ["a", "gone"])
+        huge = manifest("huge", [str(number) for number in range(10_000)])
+        node.add(unit("a"), unit("b"), whole, partial, huge, *(unit(str(number), b"") for number in range(10_000)))
+        keys = [digest("whole"), digest("partial"), digest("never"), digest("huge"), digest("whole")]
+        assert await peer.lookup(keys) == [whole, None, None, huge, whole]
+
+    both(check)
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_shards(compress: bool) -> None:
+    async def check() -> None:
+        node = MemoryNode()
+        records = [entry(name, slot, bytes([slot]) * (slot * 20_000)) for name in "ab" for slot in range(30)]
+        records.sort(key=lambda record: (record.key.digest != digest("a"), record.key.encode()))
+        node.add(*records, entry("c", 1, b"other"), entry("a", 1, b"other", digest("another tokenizer")))
+        async with served(node) as server, GrpcPeer(server.address, compress=compress) as peer:
+            units = [digest("a"), digest("none"), digest("b")]
+            assert [record async for record in peer.shards(TOKENIZER, units)] == records
+            for place in (0, 29, 30, 59):
+                after = records[place].key.encode()
+                assert [record async for record in peer.shards(TOKENIZER, units, after=after)] == records[place + 1 :]
+            assert [record async for record in peer.shards(TOKENIZER, [digest("none")])] == []
+
+    run(check)
+
+
+def test_put() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        records = [unit(f"{number}", os.urandom(700_000) if number == 7 else None) for number in range(2000)]
+        await peer.put(records)
+        await peer.put(records[:3])
+        await peer.put([])
+        assert [node.records[record.key.encode()] for record in records] == records
+        assert node.puts[0][0] == "local@ipv4:127.0.0.1"
+
+    both(check)
+
+
+def test_watch() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        news = peer.watch([Kind.ENTRY], [TOKENIZER])
+        assert (await anext(news)).keys == []
+        node.put([unit("a"), entry("a", 1, b"1"), entry("a", 2, b"2", digest("other"))], origin="")
+        assert (await anext(news)).keys == [entry("a", 1, b"1").key]
+        await news.aclose()
+        while len(node.feed):  # the server forgets a watcher that went away
+            await asyncio.sleep(0.01)
+
+    both(check)
+
+
+def test_tokenizers() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        data = os.urandom(3_000_000)
+        fingerprint = sha256(data).digest()
+        assert await peer.register_tokenizer(fingerprint, data)
+        assert node.tokenizers == {fingerprint: data}
+        assert not await peer.register_tokenizer(fingerprint, data)
+        with pytest.raises(CallFailed, match="another fingerprint") as caught:
+            await peer.register_tokenizer(digest("wrong"), data)
+        assert isinstance(caught.value.error, TokenizerError)
+        assert not caught.value.retryable
+
+    both(check)
+
+
+def test_leases() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        names = [digest("a"), digest("b")]
+        assert [claim.state for claim in await peer.claim(names[:1], holder="me", lease_s=5)] == [ClaimState.GRANTED]
+        held, granted = await peer.claim(names, holder="you", lease_s=5)
+        assert (held.state, held.holder, held.remaining_s) == (ClaimState.HELD, "me", 5.0)
+        assert granted.state is ClaimState.GRANTED
+        waiting = asyncio.ensure_future(peer.wait(names[:1], timeout_s=30))
+        await peer.complete(names[:1], holder="me")
+        assert [claim.state for claim in await waiting] == [ClaimState.DONE]
+        await peer.release(names, holder="you")
+        assert node.leases == {}
+        assert [claim.state for claim in await peer.wait(names, timeout_s=0.01)] == [
+            ClaimState.DONE,
+            ClaimState.GRANTED,
+        ]
+
+    both(check)
+
+
+def sources(*texts: str) -> list[SourceItem]:
+    return [SourceItem(digest(text), "json_schema", "{}", text.encode()) for text in texts]
+
+
+def test_compile() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        items = sources("a", "error:UnsupportedSchema:not here", "lost", "b")
+        outcomes = await peer.compile(items, tokenizers=[TOKENIZER], deadline_s=20)
+        assert [outcome.key for outcome in outcomes] == [item.key for item in items]
+        assert [outcome.manifest for outcome in outcomes] == [digest("a"), None, None, digest("b")]
+        error = from_dict(outcomes[1].error)
+        assert isinstance(error, UnsupportedSchema)
+        assert (error.message, error.pointer, error.keyword, error.remedy) == ("not here", "/a", "not", "drop it")
+        assert [outcome.retryable for outcome in outcomes] == [False, False, True, False]
+        job = node.jobs[0]
+        assert job.sources == items
+        assert job.local_only
+        assert 15 < job.deadline_s < 20
+
+    both(check)
+
+
+def test_compile_with_progress() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        items = sources("a", "b")
+        events = [event async for event in peer.compile_events(items, tokenizers=[], deadline_s=20)]
+        assert [event.index for event in events if isinstance(event, Finished)] == [0, 1]
+        assert [event.done for event in events if isinstance(event, Progress)] == [0, 1, 2]
+
+    both(check)
+
+
+def test_compile_many_and_large() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        items = sources(*(f"{number}" + "x" * 300_000 for number in range(5)), *map(str, range(5000)))
+        items.append(SourceItem(digest("key"), "regex", "", b"y" * 2_000_000))
+        outcomes = await peer.compile_sources(items, tokenizers=[], deadline_s=30)
+        assert [outcome.key for outcome in outcomes] == [item.key for item in items]
+        assert all(outcome.manifest for outcome in outcomes[:-1])
+        assert outcomes[-1].error["limit"] == "source_bytes"
+
+    both(check)
+
+
+def test_capabilities_and_stats() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        told = await peer.capabilities()
+        assert told.info == node.info
+        assert told.roles == {"read", "compile", "publish"}
+        assert told.zstd
+        assert await peer.stats() == node.stats()
+
+    both(check)
+
+
+def test_health_and_reflection() -> None:
+    async def check() -> None:
+        async with served(MemoryNode()) as server, grpc.aio.insecure_channel(server.address) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            for name in ("", *SERVICES):
+                status = await health.Check(health_pb2.HealthCheckRequest(service=name))
+                assert status.status == health_pb2.HealthCheckResponse.SERVING
+            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+            call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+            async for response in call:
+                names = {service.name for service in response.list_services_response.service}
+                assert names >= set(SERVICES)
+
+    run(check)
+
+
+def test_unix_socket(tmp_path: Path) -> None:
+    async def check() -> None:
+        node = MemoryNode()
+        node.add(unit("a"))
+        path = tmp_path / "agent.sock"
+        for _ in range(2):
+            async with served(node, f"unix:{path}") as server, GrpcPeer(server.address) as peer:
+                assert path.stat().st_mode & 0o777 == 0o660
+                assert await peer.read([unit("a").key]) == [unit("a")]
+                await peer.put([unit("b")])
+                assert node.puts[-1][0] == "local@unix"
+        assert not path.exists()
+
+    run(check)
+
+
+def test_put_tells_what_was_not_stored() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        whole, partial = manifest("whole", ["a"]), manifest("partial", ["a", "gone"])
+        too_large = Record(unit("b").key, b"x" * (33 << 20))
+        with pytest.raises(Rejected) as caught:
+            await peer.put([unit("a"), too_large, whole, partial])
+        assert caught.value.total == 2
+        assert {key for key, _ in caught.value.keys} == {too_large.key.encode(), partial.key.encode()}
+        assert await peer.find_missing([unit("a").key, whole.key, partial.key, too_large.key]) == [
+            partial.key,
+            too_large.key,
+        ]
+
+    both(check, verifier=Verifier(Checks(manifest_units=manifest_units)))
+
+
+def test_one_peer_in_several_loops() -> None:
+    node = MemoryNode()
+    node.add(unit("a"))
+
+    address: list[str] = []
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+    up = threading.Event()
+
+    async def main() -> None:
+        async with served(node) as server:
+            address.append(server.address)
+            up.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(main(),))
+    thread.start()
+    up.wait(10)
+    peer = GrpcPeer(address[0])
+
+    async def ask() -> None:
+        assert await peer.read([unit("a").key]) == [unit("a")]
+
+    asyncio.run(ask())
+    asyncio.run(ask())
+    loop.call_soon_threadsafe(stop.set)
+    thread.join()
+    loop.close()
