@@ -186,6 +186,13 @@ class Compiler:
         All or nothing; `ValueError` names what does not fit. `trusted`: the units' digests were checked before (the
         node's own store), so they are not derived again; their structure is checked in any case.
         """
+    def install_ahead(
+        self, manifests: Sequence[tuple[bytes, bytes]], units: Sequence[tuple[bytes, bytes]], *, trusted: bool = False
+    ) -> None:
+        """The same for sources whose texts have not been seen yet: (source key, manifest) pairs.
+
+        They are at hand when their text comes. When memory is short they go first.
+        """
     def export(self, source: Source) -> tuple[bytes, list[tuple[bytes, bytes]]] | None:
         """Manifest and units of a source that is in memory, as `Lowering.lower` gives them."""
     def build_entries(

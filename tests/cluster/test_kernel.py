@@ -64,6 +64,17 @@ def test_a_source_goes_from_one_process_to_another(schema: Any, order: str) -> N
     assert here.export(source) == (data, units)
 
 
+def test_sources_are_at_hand_before_their_text_is_seen() -> None:
+    here, _ = compilers()
+    for schema in SCHEMAS:
+        source, data, units = lowered(schema)
+        here.install_ahead([(source.key, data)], units)
+        assert here.missing_sources([source]) == []
+        assert here.compile_json_schema(source.text).digest
+    assert here.stats()["source_misses"] == 0
+    assert here.stats()["sources"] == len(SCHEMAS)
+
+
 def test_keys_tell_sources_apart() -> None:
     text = json.dumps(SCHEMAS[2])
     keys = {

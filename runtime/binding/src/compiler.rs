@@ -281,22 +281,39 @@ impl PyCompiler {
         units: Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
         trusted: bool,
     ) -> PyResult<()> {
-        let units = units
-            .iter()
-            .map(|(d, bytes)| Ok((digest_of(d.as_bytes())?, bytes.as_bytes())))
-            .collect::<PyResult<Vec<_>>>()?;
+        let units = named_bytes(&units)?;
         let sources =
             sources.iter().map(|(s, m)| Ok((s.get(), parse_manifest(m.as_bytes())?))).collect::<PyResult<Vec<_>>>()?;
         let installed = py.detach(|| {
-            if !trusted {
-                if let Some((i, why)) = verify(&units).into_iter().next() {
-                    return Err(format!("unit {}: {why}", hex(&units[i].0)));
-                }
-            }
+            check_units(&units, trusted)?;
             let by_digest = units.iter().copied().collect();
             for (source, manifest) in &sources {
                 let done = self.engine.install(&source.source, &source.text, manifest, &by_digest);
                 done.map_err(|e| e.to_string())?;
+            }
+            Ok(())
+        });
+        installed.map_err(PyValueError::new_err)
+    }
+
+    #[pyo3(signature = (manifests, units, *, trusted = false))]
+    fn install_ahead<'py>(
+        &self,
+        py: Python<'py>,
+        manifests: Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
+        units: Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
+        trusted: bool,
+    ) -> PyResult<()> {
+        let units = named_bytes(&units)?;
+        let manifests = manifests
+            .iter()
+            .map(|(key, m)| Ok((digest_of(key.as_bytes())?, parse_manifest(m.as_bytes())?)))
+            .collect::<PyResult<Vec<_>>>()?;
+        let installed = py.detach(|| {
+            check_units(&units, trusted)?;
+            let by_digest = units.iter().copied().collect();
+            for (key, manifest) in &manifests {
+                self.engine.install_ahead(*key, manifest, &by_digest).map_err(|e| e.to_string())?;
             }
             Ok(())
         });
@@ -318,10 +335,7 @@ impl PyCompiler {
         min_cost_us: f64,
         limits: Option<PyLimits>,
     ) -> PyResult<Vec<SharedTuple<'py>>> {
-        let closure = closure
-            .iter()
-            .map(|(d, bytes)| Ok((digest_of(d.as_bytes())?, bytes.as_bytes())))
-            .collect::<PyResult<_>>()?;
+        let closure = named_bytes(&closure)?.into_iter().collect();
         let wanted = digests(&wanted)?;
         let limits = limits_of(limits);
         let least = (min_cost_us.max(0.0) * 1e3) as u64;
@@ -394,6 +408,20 @@ impl PyCompiler {
 
     fn clear(&self, py: Python<'_>) {
         py.detach(|| self.engine.clear());
+    }
+}
+
+fn named_bytes<'a>(all: &'a [(Bound<'_, PyBytes>, Bound<'_, PyBytes>)]) -> PyResult<Vec<(Digest, &'a [u8])>> {
+    all.iter().map(|(d, bytes)| Ok((digest_of(d.as_bytes())?, bytes.as_bytes()))).collect()
+}
+
+fn check_units(units: &[(Digest, &[u8])], trusted: bool) -> Result<(), String> {
+    if trusted {
+        return Ok(());
+    }
+    match verify(units).into_iter().next() {
+        None => Ok(()),
+        Some((i, why)) => Err(format!("unit {}: {why}", hex(&units[i].0))),
     }
 }
 

@@ -14,6 +14,7 @@ use gramary_compiler::lower::grammar::lower_with;
 use gramary_compiler::program::{Artifact, Program, UnitStore};
 use gramary_compiler::regex::{regex, Alphabet, Anchoring};
 use gramary_compiler::schema;
+use gramary_compiler::unit::Digest;
 use gramary_compiler::{Budget, CompileError, Limits, Result};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -75,6 +76,8 @@ struct Cached {
 
 #[derive(Debug, Default)]
 struct Sources {
+    /// Taken over ahead of their texts; moved to `by_source` when the text comes.
+    ahead: FxHashMap<Digest, Cached>,
     by_source: FxHashMap<Source, std::collections::HashMap<Box<[u8]>, Cached, foldhash::fast::RandomState>>,
     clock: u64,
     bytes: usize,
@@ -153,6 +156,10 @@ impl Engine {
                 return Ok(cached.compiled.clone());
             }
         }
+        if let Some(compiled) = self.claim_ahead(source, text) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(compiled);
+        }
         self.misses.fetch_add(1, Ordering::Relaxed);
         let compiled = Arc::new(self.compile(source, text, limits)?);
         self.remember(source, text, &compiled);
@@ -161,8 +168,43 @@ impl Engine {
 
     /// What is known of a source, without compiling it.
     pub fn known(&self, source: &Source, text: &[u8]) -> Option<Arc<Compiled>> {
-        let sources = self.sources.lock();
-        sources.by_source.get(source).and_then(|m| m.get(text)).map(|c| c.compiled.clone())
+        let known = {
+            let sources = self.sources.lock();
+            sources.by_source.get(source).and_then(|m| m.get(text)).map(|c| c.compiled.clone())
+        };
+        known.or_else(|| self.claim_ahead(source, text))
+    }
+
+    /// What was taken over for a source before its text was seen.
+    fn claim_ahead(&self, source: &Source, text: &[u8]) -> Option<Arc<Compiled>> {
+        // Hashing the text is worth it only if there may be something under its key.
+        if self.sources.lock().ahead.is_empty() {
+            return None;
+        }
+        let key = source.key(text);
+        let found = {
+            let mut sources = self.sources.lock();
+            let found = sources.ahead.remove(&key)?;
+            sources.bytes -= found.bytes;
+            found
+        };
+        self.remember(source, text, &found.compiled);
+        Some(found.compiled)
+    }
+
+    /// Keep a compiled source under its key until its text comes.
+    pub(crate) fn remember_ahead(&self, key: Digest, compiled: Arc<Compiled>) {
+        let bytes = compiled.artifact.size + 256;
+        let mut sources = self.sources.lock();
+        let used = sources.clock;
+        sources.bytes += bytes;
+        sources.since_check += 1;
+        if let Some(old) = sources.ahead.insert(key, Cached { compiled, bytes, used }) {
+            sources.bytes -= old.bytes;
+        }
+        let dead = self.evict(&mut sources);
+        drop(sources);
+        drop(dead);
     }
 
     /// Put a compiled source into the cache.
@@ -240,6 +282,12 @@ impl Engine {
         if total <= self.budget {
             return dead;
         }
+        // What nobody has asked for yet goes first.
+        for cached in std::mem::take(&mut sources.ahead).into_values() {
+            sources.bytes -= cached.bytes;
+            total = total.saturating_sub(cached.bytes);
+            dead.push(cached);
+        }
         let mut order: Vec<(u64, usize, Source, Box<[u8]>)> = sources
             .by_source
             .iter()
@@ -280,7 +328,7 @@ impl Engine {
         let dead = {
             let mut sources = self.sources.lock();
             sources.bytes = 0;
-            std::mem::take(&mut sources.by_source)
+            (std::mem::take(&mut sources.by_source), std::mem::take(&mut sources.ahead))
         };
         drop(dead);
     }

@@ -271,6 +271,19 @@ impl Engine {
         Ok(compiled)
     }
 
+    /// Take over a compiled source whose text is not known yet, only its key: a process that starts has yesterday's sources
+    /// at hand this way.
+    pub fn install_ahead(
+        &self,
+        key: Digest,
+        manifest: &Manifest,
+        units: &FxHashMap<Digest, &[u8]>,
+    ) -> Result<(), InstallError> {
+        let artifact = Arc::new(self.store.take_over(manifest, units)?);
+        self.remember_ahead(key, Arc::new(Compiled { artifact, warnings: manifest.warnings.clone() }));
+        Ok(())
+    }
+
     /// Entries in memory of the units with these digests, by unit and slot.
     pub fn export_entries(&self, units: &[Digest]) -> Vec<Shared> {
         units.iter().filter_map(|d| self.store.by_digest(d)).flat_map(|n| self.tokens.write_all(&n.unit)).collect()
