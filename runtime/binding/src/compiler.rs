@@ -284,7 +284,7 @@ impl PyCompiler {
         let units = named_bytes(&units)?;
         let sources =
             sources.iter().map(|(s, m)| Ok((s.get(), parse_manifest(m.as_bytes())?))).collect::<PyResult<Vec<_>>>()?;
-        let installed = py.detach(|| {
+        let installed: Result<(), String> = py.detach(|| {
             check_units(&units, trusted)?;
             let by_digest = units.iter().copied().collect();
             for (source, manifest) in &sources {
@@ -309,7 +309,7 @@ impl PyCompiler {
             .iter()
             .map(|(key, m)| Ok((digest_of(key.as_bytes())?, parse_manifest(m.as_bytes())?)))
             .collect::<PyResult<Vec<_>>>()?;
-        let installed = py.detach(|| {
+        let installed: Result<(), String> = py.detach(|| {
             check_units(&units, trusted)?;
             let by_digest = units.iter().copied().collect();
             for (key, manifest) in &manifests {
