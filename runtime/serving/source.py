@@ -1,0 +1,110 @@
+"""Where compiled grammars come from: the seam between an engine's backend and whatever compiles.
+
+`LocalSource` compiles in this process. The cluster's client is another `GrammarSource`, which asks the node's store, peers
+and the cluster before it does the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from gramary.compiler.compiler import Compiler, PropertyOrder, Whitespace
+from gramary.runtime._core import CompiledGrammar, Limits
+
+JSON_OBJECT_SCHEMA = '{"type": "object"}'
+"""What "any JSON object" is as a schema."""
+
+
+class Kind(str, Enum):
+    """What a specification is written in. Specifications are always text."""
+
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    EBNF = "ebnf"
+    CHOICE = "choice"
+    """A JSON list of strings."""
+    STRUCTURAL_TAG = "structural_tag"
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How a specification is compiled. `limits=None`: the kernel's defaults."""
+
+    property_order: PropertyOrder = "declared"
+    whitespace: Whitespace = "flexible"
+    lenient: bool = False
+    limits: Limits | None = None
+
+
+class Compiled(NamedTuple):
+    """A grammar and the dearest tier that was needed for it: "process", "lmdb", "peer", "cluster" or "local"."""
+
+    grammar: CompiledGrammar
+    tier: str
+
+
+class GrammarSource(Protocol):
+    """Compiles specifications for one tokenizer. Used from many threads, never from an engine's own."""
+
+    @property
+    def compiler(self) -> Compiler:
+        """The compiler whose vocabulary the grammars are for."""
+
+    def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
+        """The grammar of `spec`. `deadline`: on `time.monotonic()`'s clock, when an answer is no use any more.
+
+        Raises `CompileError`s.
+        """
+
+    def warm(self) -> int:
+        """Make ready, at start, what is likely to be asked for; returns how many entries or sources are at hand."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+def compile_here(compiler: Compiler, kind: Kind, spec: str, options: CompileOptions) -> CompiledGrammar:
+    """Compile with `compiler`, whatever the kind. Raises `CompileError`s."""
+    limits = options.limits
+    if kind is Kind.JSON_SCHEMA:
+        return compiler.compile_json_schema(
+            spec,
+            property_order=options.property_order,
+            whitespace=options.whitespace,
+            lenient=options.lenient,
+            limits=limits,
+        )
+    if kind is Kind.REGEX:
+        return compiler.compile_regex(spec, limits=limits)
+    if kind is Kind.EBNF:
+        return compiler.compile_ebnf(spec, limits=limits)
+    if kind is Kind.CHOICE:
+        return compiler.compile_choice(choices_of(spec), limits=limits)
+    return compiler.compile_structural_tag(spec, limits=limits)
+
+
+class LocalSource:
+    """Compiles in this process; `entries_path`, a file of `Compiler.save_entries`, spares it mask entries at start."""
+
+    def __init__(self, compiler: Compiler, *, entries_path: Path | None = None) -> None:
+        self._compiler = compiler
+        self._entries_path = entries_path
+
+    @property
+    def compiler(self) -> Compiler:
+        return self._compiler
+
+    def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
+        return Compiled(compile_here(self._compiler, kind, spec, options), "local")
+
+    def warm(self) -> int:
+        loaded = 0
+        if self._entries_path is not None and self._entries_path.exists():
+            loaded = self._compiler.load_entries(self._entries_path)
+        return loaded + self._compiler.prewarm()
+
+    def close(self) -> None:
+        pass
