@@ -323,6 +323,30 @@ class Worker(Section):
         default=32, ge=0, le=4096, description="mask entries built in the background when a request arrives"
     )
     take_over: bool = Field(default=False, description="answer to requests for the xgrammar backend too")
+    grammars: int = Field(
+        default=256, ge=0, le=65536, description="compiled grammars kept for requests that ask for the same again"
+    )
+    threads: int = Field(default=4, ge=1, le=64, description="threads that compile, or wait for the cluster to do it")
+    overlap_tokens: int = Field(
+        default=1024,
+        ge=0,
+        le=1 << 30,
+        description="requests with prompts of at least so many tokens are prefilled while their grammar is compiled; "
+        "shorter ones wait for it first",
+    )
+    admission_ms: float = Field(
+        default=10.0,
+        ge=0,
+        le=1000,
+        description="what judging a request's grammar may take in the API server; the engine judges what takes longer",
+    )
+    whitespace: Literal["flexible", "compact"] = Field(default="flexible", description="whitespace allowed in JSON")
+    property_order: Literal["declared", "any"] = Field(
+        default="declared", description="order of an object's properties in JSON"
+    )
+    lenient: bool = Field(
+        default=False, description="turn what cannot be enforced in a schema into a warning, instead of an error"
+    )
 
 
 class Metrics(Section):

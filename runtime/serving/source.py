@@ -1,17 +1,19 @@
 """Where compiled grammars come from: the seam between an engine's backend and whatever compiles.
 
-`LocalSource` compiles in this process. The cluster's client is another `GrammarSource`, which asks the node's store, peers
-and the cluster before it does the same.
+`LocalSource` compiles in this process. The cluster's client is another `GrammarSource`, which asks the node's store,
+peers and the cluster before it does the same.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gramary.compiler.compiler import Compiler, PropertyOrder, Whitespace
+from gramary.compiler.errors import InvalidSchema
 from gramary.runtime._core import CompiledGrammar, Limits
 
 JSON_OBJECT_SCHEMA = '{"type": "object"}'
@@ -79,11 +81,25 @@ def compile_here(compiler: Compiler, kind: Kind, spec: str, options: CompileOpti
         )
     if kind is Kind.REGEX:
         return compiler.compile_regex(spec, limits=limits)
+    newer: Any = compiler
     if kind is Kind.EBNF:
-        return compiler.compile_ebnf(spec, limits=limits)
-    if kind is Kind.CHOICE:
-        return compiler.compile_choice(choices_of(spec), limits=limits)
-    return compiler.compile_structural_tag(spec, limits=limits)
+        grammar: CompiledGrammar = newer.compile_ebnf(spec, limits=limits)
+    elif kind is Kind.CHOICE:
+        grammar = newer.compile_choice(choices_of(spec), limits=limits)
+    else:
+        grammar = newer.compile_structural_tag(spec, limits=limits)
+    return grammar
+
+
+def choices_of(spec: str) -> list[str]:
+    """The strings of a JSON list; raises `InvalidSchema` if it is none, or empty."""
+    try:
+        choices = json.loads(spec)
+    except (ValueError, RecursionError):
+        choices = None
+    if not isinstance(choices, list) or not choices or not all(isinstance(choice, str) for choice in choices):
+        raise InvalidSchema("choices must be a JSON list of at least one string")
+    return choices
 
 
 class LocalSource:
