@@ -81,11 +81,12 @@ def compile_here(compiler: Compiler, kind: Kind, spec: str, options: CompileOpti
         )
     if kind is Kind.REGEX:
         return compiler.compile_regex(spec, limits=limits)
+    choices = choices_of(spec) if kind is Kind.CHOICE else []
     newer: Any = compiler
     if kind is Kind.EBNF:
         grammar: CompiledGrammar = newer.compile_ebnf(spec, limits=limits)
     elif kind is Kind.CHOICE:
-        grammar = newer.compile_choice(choices_of(spec), limits=limits)
+        grammar = newer.compile_choice(choices, limits=limits)
     else:
         grammar = newer.compile_structural_tag(spec, limits=limits)
     return grammar

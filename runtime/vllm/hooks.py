@@ -44,8 +44,15 @@ def signature_problems() -> list[str]:
         if method is None:
             problems.append(f"{where} does not exist")
             return
-        found = list(inspect.signature(inspect.unwrap(method)).parameters)
-        if found[: len(parameters)] != parameters:
+        known = inspect.signature(inspect.unwrap(method)).parameters
+        found = list(known)
+        more = [known[name] for name in found[len(parameters) :]]
+        needed = [
+            one
+            for one in more
+            if one.default is one.empty and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+        ]
+        if found[: len(parameters)] != parameters or needed:
             problems.append(f"{where} takes ({', '.join(found)}), and ({', '.join(parameters)}) is expected")
 
     try:
@@ -77,7 +84,7 @@ def signature_problems() -> list[str]:
     check(StructuredOutputGrammar, "accept_tokens", ["self", "request_id", "tokens"])
     check(StructuredOutputGrammar, "validate_tokens", ["self", "tokens"])
     check(StructuredOutputGrammar, "rollback", ["self", "num_tokens"])
-    check(StructuredOutputGrammar, "fill_bitmask", ["self", "bitmask"])
+    check(StructuredOutputGrammar, "fill_bitmask", ["self", "bitmask", "batch_index"])
     missing = {"JSON", "JSON_OBJECT", "REGEX", "GRAMMAR", "CHOICE", "STRUCTURAL_TAG"} - set(
         StructuredOutputOptions.__members__
     )

@@ -1,13 +1,13 @@
 """An engine that calls a structured-output backend in the order in which vLLM does, without a model.
 
 The order: requests are admitted; their grammars compiled on a pool; a request is scheduled when its grammar object is
-there; its prompt is prefilled in chunks; with the last chunk, and at every step from then on, rows are filled (per draft
-one row, fill + accept, then a bonus row, then rollback), tokens sampled under the rows, drafts accepted as far as they
-agree, the new tokens given to `accept_tokens`, and the next drafts to `validate_tokens`. A request whose
+there; its prompt is prefilled in chunks; with the last chunk, and at every step from then on, rows are filled (per
+draft one row, fill + accept, then a bonus row, then rollback), tokens sampled under the rows, drafts accepted as far
+as they agree, the new tokens given to `accept_tokens`, and the next drafts to `validate_tokens`. A request whose
 `accept_tokens` says no ends with "error", and its step's tokens are not delivered.
 
-A sampler sees what a model's sampler would: allowed tokens after `min_tokens` has masked stop tokens, and picks token 0 from
-an empty row, as an argmax over nothing but minus infinity does.
+A sampler sees what a model's sampler would: allowed tokens after `min_tokens` has masked stop tokens; from an empty row
+it picks token 0, as an argmax over nothing but minus infinity does.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import gramary.compiler.compiler as compiler_module
 from gramary.compiler import Compiler, GramaryError, InvalidPattern, InvalidSchema, Tokenizer, UnsatisfiableSchema
 from gramary.runtime.serving import Admission, Kind, RequestGrammar, WorkerOptions
 
-from .engine_simulator import Engine, Request, first, preferring, random_sampler, spelling
+from .engine_simulator import Engine, Request, first, preferring, random_sampler
 
 END = 256
 SPECS: list[tuple[Kind, str]] = [
