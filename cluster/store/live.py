@@ -113,7 +113,7 @@ class PutResult:
 class LiveStore(Reads):
     """The one writer of a node's store; it reads too. Safe for threads; useless in a forked child (`StoreClosed`).
 
-    `budget_bytes`: live pages that may be kept; from 90 % of it on, evict down to 75 %. `children`: tells which units a
+    `budget_bytes`: live pages that may be kept; from `high_ratio` of it on, evict down to `low_ratio`. `children`: tells which units a
     manifest pins. `min_free_bytes`: of the disk, never to be used. `sync_every_s`: how much an operating system's crash
     may cost; a crash of processes costs nothing that `put` has returned for. `grace_s`: between choosing a victim and
     removing it. `check`: when to verify the file at start: after an unclean end, always, or never.
@@ -122,8 +122,6 @@ class LiveStore(Reads):
     """
 
     mode = "live"
-    high_watermark = 0.90
-    low_watermark = 0.75
 
     def __init__(
         self,
@@ -131,6 +129,8 @@ class LiveStore(Reads):
         budget_bytes: int,
         *,
         children: Children | None = None,
+        high_ratio: float = 0.90,
+        low_ratio: float = 0.75,
         map_bytes: int = MAP_BYTES,
         min_free_bytes: int = 256 << 20,
         sync_every_s: float = 5.0,
@@ -142,7 +142,11 @@ class LiveStore(Reads):
         super().__init__(path)
         if budget_bytes <= 0:
             raise ValueError("the budget of a store is a positive number of bytes")
+        if not 0 < low_ratio < high_ratio <= 1:
+            raise ValueError("watermarks are shares of the budget, the low one below the high one")
         self.budget_bytes = budget_bytes
+        self.high_ratio = high_ratio
+        self.low_ratio = low_ratio
         self.min_free_bytes = min_free_bytes
         self.grace_s = grace_s
         self.sync_every_s = sync_every_s
@@ -599,8 +603,8 @@ class LiveStore(Reads):
             now = self.clock()
             if needed is None:
                 live = environment.live_bytes()
-                if live >= self.high_watermark * self.budget_bytes:
-                    needed = live - int(self.low_watermark * self.budget_bytes)
+                if live >= self.high_ratio * self.budget_bytes:
+                    needed = live - int(self.low_ratio * self.budget_bytes)
                 elif not self.ledger.marked:
                     return 0
             self._load_pins()

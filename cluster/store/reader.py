@@ -241,6 +241,14 @@ class Reads(ABC):
         found, self._damaged = self._damaged, {}
         return [Key.decode(encoded_key(stored)) for stored in found]
 
+    def forget_checked(self) -> None:
+        """Check every value's checksum again when it is read next."""
+        self._checked.clear()
+
+    def environments(self) -> tuple[Environment, ...]:
+        """What is read from now, newest first."""
+        return self._current()
+
     def close(self) -> None:
         """Let go of the store. Blobs that are held stay valid: what they need is closed with the last of them."""
         with self._opening:
