@@ -33,6 +33,7 @@ from gramary.cluster.source import (
     read_cases,
     read_source,
 )
+from gramary.cluster.store import cli as store
 from gramary.compiler import Compiler, GramaryError, LimitExceeded, Limits
 from gramary.compiler.compiler import OnError, PropertyOrder, Whitespace
 from gramary.runtime import CompiledGrammar, allocate_bitmask
@@ -47,6 +48,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(store.app, name="store")
 
 SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help='A schema, a list of tools or a pattern; "-" is standard input.')

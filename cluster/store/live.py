@@ -113,10 +113,11 @@ class PutResult:
 class LiveStore(Reads):
     """The one writer of a node's store; it reads too. Safe for threads; useless in a forked child (`StoreClosed`).
 
-    `budget_bytes`: live pages that may be kept; from `high_ratio` of it on, evict down to `low_ratio`. `children`: tells which units a
-    manifest pins. `min_free_bytes`: of the disk, never to be used. `sync_every_s`: how much an operating system's crash
-    may cost; a crash of processes costs nothing that `put` has returned for. `grace_s`: between choosing a victim and
-    removing it. `check`: when to verify the file at start: after an unclean end, always, or never.
+    `budget_bytes`: live pages that may be kept; from `high_ratio` of it on, evict down to `low_ratio`. `children`:
+    tells which units a manifest pins. `min_free_bytes`: of the disk, never to be used. `sync_every_s`: how much an
+    operating system's crash may cost; a crash of processes costs nothing that `put` has returned for. `grace_s`: from
+    choosing a victim to removing it. `cost_bonus_s`: see `ledger`. `feed_keys`: how many commits `watch` remembers.
+    `check`: when to verify the file at start: after an unclean end, always, or never.
 
     Raises `StoreLocked` if another writer lives, `StoreDamaged` for a directory of another layout.
     """

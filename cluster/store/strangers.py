@@ -1,7 +1,7 @@
 """What a record must prove before it is believed, when it comes from outside: a file, or a peer.
 
-A unit's digest and a tokenizer's fingerprint are derived again from their content. That a mask entry or a manifest belongs
-to its key does not follow from its content: somebody must vouch for it.
+A unit's digest and a tokenizer's fingerprint are derived again from their content. That a mask entry or a manifest
+belongs to its key does not follow from its content: somebody must vouch for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A store, or a part of it, as one file: to carry it elsewhere, to ship it with an image.
 
-The format is a stream (docs/store.md): magic, one frame a record, and an end frame with their number and a hash over all
-of them. It is read as what it may be, something that a stranger made: lengths are bounded before anything is allocated,
-every record's hash is checked, and nothing is believed that `Check` refuses.
+The format is a stream (docs/store.md): magic, one frame a record, and an end frame with their number and a hash over
+all of them. It is read as what it may be, something that a stranger made: lengths are bounded before anything is
+allocated, every record's hash is checked, and nothing is believed that `Check` refuses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from blake3 import blake3
 
-from gramary.cluster.records import Key, Record
+from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.store.errors import InvalidExport
 from gramary.cluster.store.layout import MOST_MAC_BYTES, MOST_ORIGIN_BYTES, MOST_PAYLOAD_BYTES
 from gramary.cluster.store.live import LiveStore
@@ -26,8 +26,9 @@ MAGIC = b"GRAMARY EXPORT 1\n"
 _FRAME = struct.Struct("<HBBIQQ32s")  # key, MAC, origin: lengths; reserved; cost; payload's length; BLAKE3 of the rest
 _MOST_KEY_BYTES = 133
 _PIECE = 1 << 20
-_BATCH_RECORDS = 4096
-_BATCH_BYTES = 64 << 20
+_BATCH_BYTES = 32 << 20
+_UNITS_BYTES = 512 << 20
+_RECORD_BYTES = 1024  # of Python objects, roughly
 
 Progress = Callable[[int], None]
 """Told how many records are done."""
@@ -145,8 +146,8 @@ def import_records(
 ) -> ImportResult:
     """Store the records of an exported file that `check` (`strangers.stranger_check`) does not refuse.
 
-    Records are stored in batches as the file is read; `InvalidExport` says from where on nothing was taken. A unit's
-    component must lie within one batch (4,096 records or 64 MiB): exports are in key order, units together.
+    Records are stored in batches as the file is read; `InvalidExport` says from where on nothing was taken. Units that
+    refer to each other in a circle are checked together, so units that follow each other are one batch, up to 512 MiB.
     """
     result = ImportResult()
     batch: list[Record] = []
@@ -165,9 +166,12 @@ def import_records(
             progress(result.records)
 
     for record in read_export(file, name):
+        if batch and batch[-1].key.kind is not record.key.kind:
+            flush()
+            size = 0
         batch.append(record)
-        size += len(record.payload)
-        if len(batch) >= _BATCH_RECORDS or size >= _BATCH_BYTES:
+        size += len(record.payload) + _RECORD_BYTES
+        if size >= (_UNITS_BYTES if record.key.kind is Kind.UNIT else _BATCH_BYTES):
             flush()
             size = 0
     flush()

@@ -157,8 +157,8 @@ def _files(store: Reads) -> Iterator[Iterable[Path]]:
             free = shutil.disk_usage(place).free
             if free < size + (64 << 20):
                 raise DiskFull(
-                    f"{place} has no room for a copy of the store ({size:,} bytes), and its writer is at work: stop it, or"
-                    " set TMPDIR to a larger disk",
+                    f"{place} has no room for a copy of the store ({size:,} bytes), and its writer is at work: stop it,"
+                    " or set TMPDIR to a larger disk",
                     path=str(place),
                     free_bytes=free,
                 )
