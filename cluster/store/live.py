@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import lmdb
 
@@ -180,15 +180,22 @@ class LiveStore(Reads):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(handle)
-            with contextlib.suppress(StoreError):
-                writer = paths.read_json(self.path / paths.WRITER) or {}
-            pid = writer.get("pid") if isinstance(writer.get("pid"), int) else None
+            pid = self._told(paths.WRITER).get("pid")
+            pid = pid if isinstance(pid, int) else None
             raise StoreLocked(
                 f"{self.path} has a writer (process {pid or 'unknown'}): read it with open_reader, or stop that one",
                 path=str(self.path),
                 pid=pid,
             ) from error
         return handle
+
+    def _told(self, name: str) -> dict[str, Any]:
+        """What one of the small files says; nothing if it is not there, or damaged."""
+        try:
+            return paths.read_json(self.path / name) or {}
+        except StoreDamaged as error:
+            log.warning("%s", error)
+            return {}
 
     def _unlock(self) -> None:
         handle, self._lock_file = self._lock_file, -1
@@ -198,8 +205,8 @@ class LiveStore(Reads):
     def _prepare(self, check: str) -> None:
         current = paths.read_current(self.path / paths.CURRENT)
         name = paths.live_name(self.path) if current is not None else ""
-        clean = paths.read_json(self.path / paths.CLEAN) is not None if (self.path / paths.CLEAN).exists() else False
-        before = paths.read_json(self.path / paths.WRITER) or {}
+        clean = bool(self._told(paths.CLEAN))
+        before = self._told(paths.WRITER)
         rebooted = before.get("boot") != paths.boot_id()
         for stray in self.path.glob("live-*"):
             if stray.name != name:
@@ -248,10 +255,7 @@ class LiveStore(Reads):
         return name
 
     def _read_quarantine(self) -> set[str]:
-        try:
-            found = (paths.read_json(self.path / paths.QUARANTINE) or {}).get("origins", [])
-        except StoreDamaged:
-            found = []
+        found = self._told(paths.QUARANTINE).get("origins")
         return {origin for origin in found if isinstance(origin, str)} if isinstance(found, list) else set()
 
     def _load_ledger(self) -> None:
@@ -431,21 +435,16 @@ class LiveStore(Reads):
 
     def _make_room(self, needed: int) -> None:
         """Evict if it must be; raise `StoreFull` or `DiskFull` if there is no room for `needed` bytes then."""
-        for attempt in range(2):
-            live = self._environment.live_bytes()
-            file = self._environment.file_bytes
-            slack = max(file - live, 0)
-            growth = max(needed - slack, 0)
-            over = live + needed - self.budget_bytes
-            map_over = growth - (self._map_bytes - _headroom(self._map_bytes) - file)
-            disk_over = growth - (self.free_disk_bytes() - self.min_free_bytes) if growth else 0
-            worst = max(over, map_over, disk_over)
-            if worst <= 0:
-                return
-            if attempt == 0:
-                self.evict(worst, grace_s=0)
+        lacking, _ = self._lack(needed, self._environment.live_bytes())
+        if lacking <= 0:
+            return
+        if self._lack(needed, 0)[0] <= 0:  # otherwise all would be evicted for nothing
+            self.evict(lacking, grace_s=0)
+        lacking, disk = self._lack(needed, self._environment.live_bytes())
+        if lacking <= 0:
+            return
         error: StoreError
-        if disk_over > 0:
+        if disk:
             free = self.free_disk_bytes()
             error = DiskFull(
                 f"the disk of {self.path} has {free:,} bytes free and {self.min_free_bytes:,} are kept: free some, or"
@@ -462,6 +461,15 @@ class LiveStore(Reads):
         self._count_full(error)
         raise error
 
+    def _lack(self, needed: int, live: int) -> tuple[int, bool]:
+        """By how much there is too little room for `needed` bytes beside `live` ones; and whether it is the disk's."""
+        file = self._environment.file_bytes
+        growth = needed - max(file - live, 0)
+        over = live + needed - self.budget_bytes
+        map_over = growth - (self._map_bytes - _headroom(self._map_bytes) - file)
+        disk_over = growth - (self.free_disk_bytes() - self.min_free_bytes) if growth > 0 else 0
+        return max(over, map_over, disk_over), disk_over > max(over, map_over, 0)
+
     def remove(self, keys: Iterable[Key]) -> int:
         """Remove values; returns how many were there. Views that are held stay as they are."""
         return self._remove([stored_key(key.encode()) for key in keys])
@@ -472,7 +480,8 @@ class LiveStore(Reads):
         for key in keys:
             raw = key.encode()
             stored = stored_key(raw)
-            value = self._writable().newest().txn.get(stored)
+            epoch = self._writable().newest()  # held until its value was looked at
+            value = epoch.txn.get(stored)
             if value is not None and not _is_good(value, raw):
                 bad.append(stored)
         removed = self._remove(bad)

@@ -144,7 +144,8 @@ class Reads(ABC):
         """The header of `key`'s value, without reading the payload."""
         raw = key.encode()
         for environment in self._current():
-            value = environment.newest().txn.get(stored_key(raw))
+            epoch = environment.newest()  # held until its value was looked at
+            value = epoch.txn.get(stored_key(raw))
             if value is not None:
                 try:
                     return decode_header(value, raw)
