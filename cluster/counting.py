@@ -68,6 +68,7 @@ class Counter(Family):
     def __init__(self, name: str, help: str, labels: Mapping[str, Sequence[str]] | None = None) -> None:
         super().__init__(name, help, labels)
         self._values: list[float] = [0] * len(self._rows)
+        self._sources: list[tuple[Callable[[], Mapping[Labels, float]], list[float]]] = []
 
     def inc(self, *labels: str, by: float = 1) -> None:
         """Add `by`, which is not negative."""
@@ -89,18 +90,29 @@ class Counter(Family):
 
         return inc
 
+    def follow(self, source: Callable[[], Mapping[Labels, float]]) -> None:
+        """Add what `source` has counted, asked at every scrape; one that raises or falls adds what it had."""
+        self._sources.append((source, [0] * len(self._values)))
+
     def value(self, *labels: str) -> float:
         """The count of these labels."""
-        return self._values[self._row(labels)]
+        return float(self.snapshot()[self._row(labels)])
 
     def total(self) -> float:
         """The sum over all labels."""
-        with self._lock:
-            return sum(self._values)
+        return float(sum(self.snapshot()))
 
     def snapshot(self) -> list[Any]:
+        for source, counted in self._sources:
+            try:
+                for labels, value in source().items():
+                    row = self._row(labels)
+                    counted[row] = max(counted[row], value)
+            except Exception:
+                # A scrape must answer with what there is: what a source reads may be closing or gone.
+                continue
         with self._lock:
-            return list(self._values)
+            return [sum(row) for row in zip(self._values, *(counted for _, counted in self._sources), strict=True)]
 
 
 class Gauge(Family):

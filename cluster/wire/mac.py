@@ -63,11 +63,11 @@ class Mac:
 
     def sign(self, key: bytes, payload: bytes) -> bytes:
         """The MAC of an encoded key and a payload."""
-        return _mac(self._keys[0], key, payload)
+        return keyed_hash(self._keys[0], key, payload)
 
     def verify(self, key: bytes, payload: bytes, mac: bytes) -> bool:
         """Whether a MAC is one that a holder of one of the keys made."""
-        return any(hmac.compare_digest(_mac(secret, key, payload), mac) for secret in self._keys)
+        return any(hmac.compare_digest(keyed_hash(secret, key, payload), mac) for secret in self._keys)
 
     def seal(self, record: Record) -> Record:
         """The record with its MAC, if its kind needs one."""
@@ -80,7 +80,8 @@ class Mac:
         return record.key.kind not in VOUCHED or self.verify(record.key.encode(), record.payload, record.mac)
 
 
-def _mac(secret: bytes, key: bytes, payload: bytes) -> bytes:
+def keyed_hash(secret: bytes, key: bytes, payload: bytes) -> bytes:
+    """What is signed: an encoded key, with its length, and a payload."""
     hasher = blake3(struct.pack(">I", len(key)) + key, key=secret)
     hasher.update(payload)
     return hasher.digest()

@@ -182,6 +182,12 @@ class Verifier:
                 return False
             return until is not None
 
+    def quarantined_origins(self) -> frozenset[str]:
+        """Origins of which nothing is taken now."""
+        with self._lock:
+            now = self._clock()
+            return frozenset(origin for origin, until in self._quarantined.items() if until > now)
+
     def release(self, origin: str) -> None:
         """Take records of this origin again."""
         with self._lock:
