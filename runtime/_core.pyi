@@ -83,6 +83,9 @@ class Manifest:
     def units(self) -> list[bytes]:
         """Digests of every unit that the source needs, the root included, each after those that it refers to."""
     @property
+    def names(self) -> list[str]:
+        """What the units are called in this source, for people, in the order of `units`; or empty."""
+    @property
     def warnings(self) -> list[dict[str, str]]: ...
 
 class Lowering:
@@ -100,7 +103,7 @@ def verify_units(units: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, str]
     """
 
 def inspect_unit(data: bytes) -> dict[str, Any]:
-    """`name`, `states`, `edges`, `callees` (digests), `holes` of a unit's bytes; `ValueError` if they are no unit."""
+    """`states`, `edges`, `callees` (digests), `holes` of a unit's bytes; `ValueError` if they are no unit."""
 
 class Limits:
     def __init__(

@@ -104,9 +104,7 @@ def test_a_changed_unit_is_found() -> None:
             bad = bytearray(data)
             bad[at] ^= 0x10
             changed = [*units[:i], (digest, bytes(bad)), *units[i + 1 :]]
-            name_at = data.find(inspect_unit(data)["name"].encode())
-            named = name_at - 4 <= at < name_at + len(inspect_unit(data)["name"]) + 4
-            assert named or digest in [d for d, _ in verify_units(changed)], (i, at)
+            assert digest in [d for d, _ in verify_units(changed)], (i, at)
 
 
 def test_a_unit_under_anothers_digest_is_found() -> None:
@@ -127,7 +125,7 @@ def test_install_is_all_or_nothing() -> None:
     source, data, units = lowered(SCHEMAS[2])
     here, _ = compilers()
     with pytest.raises(ValueError, match="neither given nor in memory"):
-        here.install([(source, data)], units[1:])
+        here.install([(source, data)], units[:-1])
     with pytest.raises(ValueError, match="another digest"):
         here.install([(source, data)], [(units[0][0], units[1][1]), *units[1:]])
     with pytest.raises(ValueError, match="not a manifest"):
@@ -234,3 +232,18 @@ def test_vocabularies_as_bytes() -> None:
     for bad in (b"", data[:-8], data[:40] + bytes(32) + data[72:]):
         with pytest.raises(TokenizerError):
             Vocabulary.from_bytes(bad)
+
+
+def test_equal_units_are_equal_bytes(catalogue: list[dict[str, Any]]) -> None:
+    lowering, known = Lowering(), dict[bytes, bytes]()
+    for tool in catalogue[:400]:
+        # A fresh one now and then: what was lowered before would come out as it was.
+        lowering = Lowering() if len(known) % 50 == 0 else lowering
+        _, units = lowering.lower(Source("json_schema", json.dumps(tool["parameters"])))
+        for digest, data in units:
+            assert known.setdefault(digest, data) == data
+    digest, data = next(iter(known.items()))
+    assert inspect_unit(data)["states"] > 0
+    with pytest.raises(ValueError, match="not a unit"):
+        inspect_unit(data[:-4])
+    assert verify_units(list(known.items())) == []

@@ -14,6 +14,8 @@
 //! A unit with holes (a dispatch) is hashed with its holes left open, so that all requests share it. The rule that binds
 //! the holes has a *node digest* besides, of the unit's digest and those of the bindings; references to the rule use it.
 
+use rustc_hash::FxHashMap;
+
 use crate::error::Result;
 use crate::fsm::{Callee, Fsm, KeyRegister, Op, NONE, REJECT};
 use crate::ir::PropertyOrder;
@@ -297,6 +299,7 @@ struct Writer {
     args: FirstUse,
     callees: FirstUse,
     masks: FirstUse,
+    same: Vec<u32>,
 }
 
 impl Writer {
@@ -307,6 +310,7 @@ impl Writer {
         self.args.start(fsm.args.len());
         self.callees.start(fsm.callees.len());
         self.masks.start(fsm.keys.as_ref().map_or(0, |k| k.masks.len()));
+        same_callees(fsm, node, local, &mut self.same);
         let mut inside = Vec::new();
         let out = &mut self.out;
 
@@ -325,7 +329,7 @@ impl Writer {
                 word(out, e.target);
             }
             for e in &s.refs {
-                word(out, self.callees.number(same_callee(fsm, e.callee, node, local)));
+                word(out, self.callees.number(self.same[e.callee as usize]));
                 word(out, if e.args == NONE { NONE } else { self.args.number(e.args) });
                 word(out, self.acts.number(e.act as u32));
                 word(out, e.target);
@@ -380,18 +384,30 @@ impl Writer {
     }
 }
 
-/// The first of the callees that are the same unit as `callee`: rules that are equal must not be told apart by number.
-fn same_callee(fsm: &Fsm, callee: u32, node: &[Digest], local: &[u32]) -> u32 {
+/// For each callee the first one that is the same unit: rules that are equal must not be told apart by number.
+fn same_callees(fsm: &Fsm, node: &[Digest], local: &[u32], same: &mut Vec<u32>) {
+    same.clear();
+    same.extend(0..fsm.callees.len() as u32);
     let outside = |c: &Callee| match *c {
         Callee::Rule(r) if local.get(r as usize).is_none_or(|&l| l == NONE) => Some(node[r as usize]),
         _ => None,
     };
-    let Some(mine) = outside(&fsm.callees[callee as usize]) else { return callee };
-    // Long lists are left alone: looking through them for every edge would be quadratic, and equal rules were merged.
-    if callee > 32 {
-        return callee;
+    // Most units have a handful; long lists are looked through by hash.
+    if fsm.callees.len() <= 8 {
+        for (i, callee) in fsm.callees.iter().enumerate() {
+            if let Some(mine) = outside(callee) {
+                let first = fsm.callees[..i].iter().position(|c| outside(c) == Some(mine));
+                same[i] = first.unwrap_or(i) as u32;
+            }
+        }
+        return;
     }
-    fsm.callees[..callee as usize].iter().position(|c| outside(c) == Some(mine)).map_or(callee, |p| p as u32)
+    let mut first: FxHashMap<Digest, u32> = FxHashMap::default();
+    for (i, callee) in (0u32..).zip(&fsm.callees) {
+        if let Some(mine) = outside(callee) {
+            same[i as usize] = *first.entry(mine).or_insert(i);
+        }
+    }
 }
 
 fn write_op(out: &mut Vec<u8>, op: Op, masks: &mut FirstUse) {

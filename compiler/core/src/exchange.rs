@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::digest::Digests;
-use crate::flat::{write_node, FlatUnit, Manifest, What};
+use crate::flat::{callee_order, write_node, FlatUnit, Manifest, What};
 use crate::fsm::{Callee, Fsm, RefEdge, State, NONE, PLAIN};
 use crate::lower::grammar::{LoweredGrammar, LoweredRule};
 use crate::program::{Artifact, UnitStore};
@@ -43,9 +43,11 @@ impl UnitStore {
             }
             work.push((id, true));
             let Some(node) = self.node(id) else { continue };
-            // Bindings of holes that no edge names belong to the node all the same.
-            let links = node.links.iter().filter_map(|l| match l {
-                Link::Store(id) => Some(*id),
+            // In the order in which edges name them, whatever the order of the table; tails come behind. Bindings of holes
+            // that no edge names belong to the node all the same.
+            let links = callee_order(&node.unit).into_iter().chain(node.unit.callees.len()..node.links.len());
+            let links = links.filter_map(|i| match node.links[i] {
+                Link::Store(id) => Some(id),
                 Link::Local(_) => None,
             });
             work.extend(links.chain(node.holes.iter().copied()).filter(|id| !open.contains(id)).map(|id| (id, false)));
@@ -67,7 +69,8 @@ impl UnitStore {
         let manifest = Manifest {
             root: self.node(artifact.root).map(|n| n.digest).unwrap_or_default(),
             nullable: artifact.nullable,
-            units: nodes.into_iter().map(|(_, n)| n.digest).collect(),
+            units: nodes.iter().map(|(_, n)| n.digest).collect(),
+            names: nodes.iter().map(|(_, n)| n.unit.name.clone()).collect(),
             warnings: vec![],
         };
         (manifest, units)
@@ -84,7 +87,8 @@ impl UnitStore {
     ) -> Result<Artifact, TakeOver> {
         let mut number: FxHashMap<Digest, u32> = FxHashMap::default();
         let mut parts: Vec<(Digest, Part)> = vec![];
-        for digest in &manifest.units {
+        let mut names: Vec<&str> = vec![];
+        for (place, digest) in manifest.units.iter().enumerate() {
             if number.contains_key(digest) {
                 continue;
             }
@@ -103,6 +107,7 @@ impl UnitStore {
             };
             number.insert(*digest, parts.len() as u32);
             parts.push((*digest, part));
+            names.push(manifest.names.get(place).map_or("unit", |name| name));
         }
         let root = *number.get(&manifest.root).ok_or(TakeOver::Missing(manifest.root))?;
         let counters: Vec<usize> = parts.iter().map(|(_, p)| p.counters()).collect();
@@ -113,7 +118,7 @@ impl UnitStore {
         for (i, (digest, part)) in parts.into_iter().enumerate() {
             match part {
                 Part::New(flat) => {
-                    let FlatUnit { name, unit, mut fsm, callees, holes, .. } = *flat;
+                    let FlatUnit { unit, mut fsm, callees, holes, .. } = *flat;
                     for c in &mut fsm.callees {
                         if let Callee::Rule(r) = c {
                             *r = rule_of(&callees[*r as usize])?;
@@ -122,7 +127,7 @@ impl UnitStore {
                     let holes = holes.iter().map(rule_of).collect::<Result<Vec<_>, _>>()?;
                     check_arguments(&fsm, &holes, &counters)
                         .map_err(|why| TakeOver::Malformed { unit: digest, why })?;
-                    rules.push(LoweredRule { name, fsm, holes });
+                    rules.push(LoweredRule { name: names[i].to_owned(), fsm, holes });
                     digests.unit.push(unit);
                 }
                 Part::Known(node) => {

@@ -142,6 +142,11 @@ impl PyManifest {
     }
 
     #[getter]
+    fn names(&self) -> Vec<String> {
+        self.manifest.names.clone()
+    }
+
+    #[getter]
     fn warnings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         for w in &self.manifest.warnings {
@@ -208,7 +213,6 @@ pub fn inspect_unit<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, Py
     let flat = FlatUnit::parse(data).map_err(|e| PyValueError::new_err(format!("not a unit: {e}")))?;
     let digests = |all: &[Digest]| -> Vec<Bound<'py, PyBytes>> { all.iter().map(|d| PyBytes::new(py, d)).collect() };
     let d = PyDict::new(py);
-    d.set_item("name", &flat.name)?;
     d.set_item("states", flat.fsm.states.len())?;
     d.set_item("edges", flat.fsm.states.iter().map(|s| s.edges.len() + s.refs.len() + s.tokens.len()).sum::<usize>())?;
     d.set_item("callees", digests(&flat.callees))?;

@@ -23,7 +23,7 @@ mod unit;
 mod verify;
 
 pub use manifest::Manifest;
-pub use unit::{write_node, FlatUnit, What};
+pub use unit::{callee_order, write_node, FlatUnit, What};
 pub use verify::verify;
 
 use crate::unit::Digest;

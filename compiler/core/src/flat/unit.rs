@@ -1,11 +1,13 @@
 //! One unit as bytes.
 
+use rustc_hash::FxHashMap;
+
 use super::{Malformed, Read, Reader, Writer};
 use crate::fsm::{
     Callee, Edge, Fsm, KeyRegister, Op, RefEdge, State, TokenEdge, DEAD, NONE, NO_COUNTER, PLAIN, REJECT,
 };
 use crate::ir::PropertyOrder;
-use crate::unit::{Digest, Node};
+use crate::unit::{Digest, Node, Unit};
 
 const MAGIC: &[u8; 8] = b"gramUNIT";
 
@@ -13,7 +15,6 @@ const MAGIC: &[u8; 8] = b"gramUNIT";
 const MOST_STATES: usize = 1 << 22;
 const MOST_COUNTERS: u32 = 64;
 const MOST_KEYS: u32 = 1 << 20;
-const MOST_NAME: usize = 1 << 10;
 
 /// What kind of unit it is, which decides how its digest is derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,6 @@ pub enum What {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlatUnit {
     pub what: What,
-    pub name: String,
     /// With holes left open.
     pub unit: Digest,
     pub fsm: Fsm,
@@ -42,11 +42,12 @@ pub fn write_node(node: &Node, digest_of: impl Fn(u32) -> Option<Digest>) -> Opt
     if unit.local {
         return None;
     }
+    let order = Order::of(unit);
     let mut callees: Vec<Digest> = vec![];
     let mut numbers: Vec<Callee> = vec![];
-    for (callee, link) in unit.callees.iter().zip(node.links.iter()) {
-        let crate::unit::Link::Store(id) = *link else { return None };
-        match *callee {
+    for &c in &order.callees.used {
+        let crate::unit::Link::Store(id) = *node.links.get(c as usize)? else { return None };
+        match unit.callees[c as usize] {
             Callee::Rule(_) => {
                 numbers.push(Callee::Rule(callees.len() as u32));
                 callees.push(digest_of(id)?);
@@ -57,7 +58,6 @@ pub fn write_node(node: &Node, digest_of: impl Fn(u32) -> Option<Digest>) -> Opt
     let mut w = Writer::new(MAGIC);
     w.word(unit.tail as u32);
     w.digest(&unit.digest);
-    w.bytes(&unit.name.as_bytes()[..floor_char(&unit.name, MOST_NAME)]);
     w.word(unit.layout.counters as u32);
     w.len(callees.len());
     callees.iter().for_each(|d| w.digest(d));
@@ -79,30 +79,34 @@ pub fn write_node(node: &Node, digest_of: impl Fn(u32) -> Option<Digest>) -> Opt
         w.len(refs.len());
         w.len(tokens.len());
         w.word(unit.fallback[q as usize]);
-        w.word(unit.accept[q as usize] as u32);
+        let accept = unit.accept[q as usize];
+        w.word(if accept == REJECT { REJECT as u32 } else { order.acts.of(accept as u32) });
         for e in edges {
-            w.word(e.lo as u32 | (e.hi as u32) << 8 | (e.act as u32) << 16);
+            w.word(e.lo as u32 | (e.hi as u32) << 8 | order.acts.of(e.act as u32) << 16);
             w.word(e.target);
         }
         for e in refs {
-            [e.callee, e.args, e.act as u32, e.target].into_iter().for_each(|x| w.word(x));
+            let args = if e.args == NONE { NONE } else { order.args.of(e.args) };
+            [order.callees.of(e.callee), args, order.acts.of(e.act as u32), e.target]
+                .into_iter()
+                .for_each(|x| w.word(x));
         }
         for e in tokens {
-            [e.token, e.act as u32, e.target].into_iter().for_each(|x| w.word(x));
+            [e.token, order.acts.of(e.act as u32), e.target].into_iter().for_each(|x| w.word(x));
         }
     }
-    w.len(unit.args.len());
-    for list in unit.args.iter() {
+    w.len(order.args.used.len());
+    for list in order.args.used.iter().map(|&a| &unit.args[a as usize]) {
         w.len(list.len());
         for &(min, max) in list.iter() {
             w.word(min);
             w.word(max);
         }
     }
-    w.len(unit.acts.len());
-    for ops in unit.acts.iter() {
+    w.len(order.acts.used.len());
+    for ops in order.acts.used.iter().map(|&a| &unit.acts[a as usize]) {
         w.len(ops.len());
-        ops.iter().for_each(|&op| write_op(&mut w, op));
+        ops.iter().for_each(|&op| write_op(&mut w, op, &order.masks));
     }
     match &unit.layout.keys {
         None => w.word(0),
@@ -115,22 +119,87 @@ pub fn write_node(node: &Node, digest_of: impl Fn(u32) -> Option<Digest>) -> Opt
                 list.iter().for_each(|&x| w.word(x));
             };
             list(&mut w, &k.required);
-            w.len(k.masks.len());
-            k.masks.iter().for_each(|mask| list(&mut w, mask));
+            w.len(order.masks.used.len());
+            order.masks.used.iter().for_each(|&mask| list(&mut w, &k.masks[mask as usize]));
         }
     }
     Some(w.0)
 }
 
-fn floor_char(s: &str, most: usize) -> usize {
-    let mut n = s.len().min(most);
-    while !s.is_char_boundary(n) {
-        n -= 1;
-    }
-    n
+/// The entries of a table in order of first use: what is not used is left out, and units that differ only in the order of
+/// their tables are equal bytes.
+#[derive(Default)]
+struct FirstUse {
+    used: Vec<u32>,
+    number: FxHashMap<u32, u32>,
 }
 
-fn write_op(w: &mut Writer, op: Op) {
+impl FirstUse {
+    fn meet(&mut self, i: u32) {
+        let next = self.used.len() as u32;
+        if *self.number.entry(i).or_insert(next) == next {
+            self.used.push(i);
+        }
+    }
+
+    fn of(&self, i: u32) -> u32 {
+        self.number.get(&i).copied().unwrap_or(NONE)
+    }
+}
+
+/// Numbers of a unit's callees in order of first use, then those that are not used.
+pub fn callee_order(unit: &Unit) -> Vec<usize> {
+    let mut order = FirstUse::default();
+    for q in 0..unit.states() as u32 {
+        unit.own_refs(q).iter().for_each(|e| order.meet(e.callee));
+    }
+    (0..unit.callees.len() as u32).for_each(|c| order.meet(c));
+    order.used.into_iter().map(|c| c as usize).collect()
+}
+
+struct Order {
+    acts: FirstUse,
+    args: FirstUse,
+    callees: FirstUse,
+    masks: FirstUse,
+}
+
+impl Order {
+    fn of(unit: &Unit) -> Order {
+        let mut o = Order {
+            acts: FirstUse::default(),
+            args: FirstUse::default(),
+            callees: FirstUse::default(),
+            masks: FirstUse::default(),
+        };
+        // The empty act is always there, and first.
+        o.acts.meet(PLAIN as u32);
+        for q in 0..unit.states() as u32 {
+            if unit.accepts(q) {
+                o.acts.meet(unit.accept[q as usize] as u32);
+            }
+            unit.own_edges(q).iter().for_each(|e| o.acts.meet(e.act as u32));
+            for e in unit.own_refs(q) {
+                o.callees.meet(e.callee);
+                if e.args != NONE {
+                    o.args.meet(e.args);
+                }
+                o.acts.meet(e.act as u32);
+            }
+            unit.own_tokens(q).iter().for_each(|e| o.acts.meet(e.act as u32));
+        }
+        for &a in &o.acts.used {
+            for op in unit.acts[a as usize].iter() {
+                if let Op::Avail { mask } | Op::Viable { mask, .. } = *op {
+                    o.masks.meet(mask);
+                }
+            }
+        }
+        o
+    }
+}
+
+fn write_op(w: &mut Writer, op: Op, masks: &FirstUse) {
     let [tag, a, b, c] = match op {
         Op::Load { r, min, max } => [0, r as u32, min, max],
         Op::Tick { r } => [1, r as u32, 0, 0],
@@ -138,8 +207,8 @@ fn write_op(w: &mut Writer, op: Op) {
         Op::Room { r } => [3, r as u32, 0, 0],
         Op::Spare { r } => [4, r as u32, 0, 0],
         Op::Take { key } => [5, key, 0, 0],
-        Op::Avail { mask } => [6, mask, 0, 0],
-        Op::Viable { r, mask, other } => [7, r as u32, mask, other as u32],
+        Op::Avail { mask } => [6, masks.of(mask), 0, 0],
+        Op::Viable { r, mask, other } => [7, r as u32, masks.of(mask), other as u32],
         Op::Other => [8, 0, 0, 0],
         Op::More => [9, 0, 0, 0],
         Op::Close => [10, 0, 0, 0],
@@ -215,11 +284,6 @@ impl FlatUnit {
             _ => return Err(Malformed("a unit of an unknown kind")),
         };
         let unit = r.digest()?;
-        let name = r.bytes()?;
-        if name.len() > MOST_NAME {
-            return Err(Malformed("its name is too long"));
-        }
-        let name = String::from_utf8(name.to_vec()).map_err(|_| Malformed("its name is not UTF-8"))?;
         let counters = r.word()?;
         if counters > MOST_COUNTERS {
             return Err(Malformed("it has too many counters"));
@@ -266,7 +330,7 @@ impl FlatUnit {
             .into_iter()
             .map(|ops| ops.into_iter().map(|op| registers.op(op)).collect())
             .collect::<Read<Vec<Vec<Op>>>>()?;
-        let flat = FlatUnit { what, name, unit, fsm, callees, holes };
+        let flat = FlatUnit { what, unit, fsm, callees, holes };
         flat.check()?;
         Ok(flat)
     }
