@@ -86,6 +86,7 @@ def test_inference_pods_reach_their_node(name: str, template: Manifest) -> None:
     assert mounts["gramary-store"]["readOnly"] is True
     assert environment["GRAMARY_STORE_PATH"].startswith(mounts["gramary-store"]["mountPath"])
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert spec["securityContext"]["supplementalGroups"] == [10001]
     assert volumes["gramary-store"]["hostPath"]["path"] == "/var/lib/gramary"
     command = str(container.get("args") or container.get("lifecycle") or template)
     assert "gramary" in command or "worker" in name
