@@ -11,11 +11,13 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
+from gramary.cluster import trace
 from gramary.cluster.wire.channel import Connection
 from gramary.cluster.wire.codec import compressors
 from gramary.cluster.wire.errors import RETRYABLE, CallFailed, CorruptAnswer, CorruptData, from_dict, read_status
 from gramary.cluster.wire.limits import WireLimits
 from gramary.cluster.wire.security import ClientSecurity
+from gramary.cluster.wire.timing import Watchdog
 
 Code = grpc.StatusCode
 OK = Code.OK.value[0]
@@ -47,9 +49,8 @@ class Calls:
     ) -> None:
         self._name = name or target
         self._target = target
-        security = security or ClientSecurity()
-        self._metadata = security.metadata()
-        self._connection = Connection(target, security, attempts)
+        self._security = security or ClientSecurity()
+        self._connection = Connection(target, self._security, attempts)
         self._limits = limits or WireLimits()
         self._timeout_s = timeout_s
         self._accept = compressors() if compress else compressors()[:1]
@@ -71,12 +72,15 @@ class Calls:
         """Close the connection; a later call opens it again."""
         await self._connection.close()
 
+    def _metadata(self) -> list[tuple[str, str | bytes]]:
+        return trace.inject(self._security.metadata())
+
     async def _call(self, make: Any, method: str, request: Any, *, timeout_s: float | None = None) -> Any:
         """One call with one response."""
         stub = self._connection.stub(make)
         timeout = self._timeout_s if timeout_s is None else timeout_s
         try:
-            return await _answered(getattr(stub, method)(request, timeout=timeout, metadata=self._metadata))
+            return await _answered(getattr(stub, method)(request, timeout=timeout, metadata=self._metadata()))
         except grpc.aio.AioRpcError as error:
             failed = self._failed(error)
             raise failed from failed.error
@@ -88,11 +92,13 @@ class Calls:
     ) -> AsyncGenerator[Any, None]:
         """The responses of a call with many; cancelled when the caller loses interest."""
         silence_s = self._timeout_s if silence_s is not None and silence_s < 0 else silence_s
-        call = method(request, timeout=timeout_s, metadata=self._metadata)
+        call = method(request, timeout=timeout_s, metadata=self._metadata())
+        watchdog = None if silence_s is None else Watchdog(silence_s, call.cancel)
         try:
             while True:
-                read = call.read()
-                response = await (read if silence_s is None else asyncio.wait_for(read, silence_s))
+                response = await call.read()
+                if watchdog is not None:
+                    watchdog.feed()
                 if response is grpc.aio.EOF:
                     code = await call.code()
                     if code is Code.OK:
@@ -100,7 +106,9 @@ class Calls:
                     failed = self._failed(await _error_of(call))
                     raise failed from failed.error
                 yield response
-        except asyncio.TimeoutError:
+        except asyncio.CancelledError:
+            if watchdog is None or not watchdog.bitten:
+                raise
             raise CallFailed(
                 self.name, f"nothing came for {silence_s:g} s", code="DEADLINE_EXCEEDED", retryable=True
             ) from None
@@ -110,6 +118,8 @@ class Calls:
         except grpc.aio.UsageError as error:
             raise CallFailed(self.name, f"the connection was closed: {error}", retryable=True) from None
         finally:
+            if watchdog is not None:
+                watchdog.stop()
             call.cancel()
 
     def _failed(self, error: grpc.aio.AioRpcError) -> CallFailed:

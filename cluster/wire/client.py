@@ -12,12 +12,13 @@ from blake3 import blake3
 
 from gramary.cluster.peer import Claim, ClaimState
 from gramary.cluster.records import Key, Kind, Record
+from gramary.cluster.stats import NodeStats, SlowUnit, TokenizerFigures
 from gramary.cluster.wire.calls import paired, slices
 from gramary.cluster.wire.codec import BLAKE3, ZSTD, chunks, compressors, messages
 from gramary.cluster.wire.compile_client import Compiling
 from gramary.cluster.wire.errors import CorruptData, Rejected
 from gramary.cluster.wire.limits import CHUNK_BYTES
-from gramary.cluster.wire.node import NodeInfo, NodeStats, SlowUnit, TokenizerFigures, TokenizerFormat
+from gramary.cluster.wire.node import NodeInfo, TokenizerFormat
 from gramary.cluster.wire.pb import (
     cache_pb2,
     cache_pb2_grpc,

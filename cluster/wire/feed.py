@@ -89,10 +89,11 @@ class Watcher:
 
     async def next(self, timeout_s: float) -> News:
         """News; at the time-out without any."""
+        waiter = asyncio.ensure_future(self._news.wait())
         try:
-            await asyncio.wait_for(self._news.wait(), timeout_s)
-        except asyncio.TimeoutError:
-            return News((), 0)
+            await asyncio.wait((waiter,), timeout=timeout_s)  # wait_for could lose a cancellation
+        finally:
+            waiter.cancel()
         with self._lock:
             keys = [self._pending.popleft() for _ in range(min(len(self._pending), MOST_AT_ONCE))]
             lost, self._lost = self._lost, 0

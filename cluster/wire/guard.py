@@ -11,15 +11,17 @@ import inspect
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
+from opentelemetry.trace import SpanKind
 
+from gramary.cluster import trace
 from gramary.cluster.wire.errors import (
     Draining,
     InvalidRequest,
@@ -31,10 +33,12 @@ from gramary.cluster.wire.errors import (
 )
 from gramary.cluster.wire.limits import WireLimits
 from gramary.cluster.wire.security import CALLER, Caller, Role, ServerSecurity
+from gramary.cluster.wire.timing import Watchdog
 from gramary.compiler.errors import GramaryError
 
 log = logging.getLogger(__name__)
 
+Metadata = Iterable[tuple[str, str | bytes]]
 HEALTH = "/grpc.health.v1.Health/"
 Observer = Callable[[str, str, float], None]
 """Told of every call that ended: method ("CacheService/Lookup"), status code by name, seconds."""
@@ -96,8 +100,8 @@ def _rules() -> dict[str, Rule]:
     add("CacheService", "Watch", Rule(Role.READ, "watch", lasting=True))
     add("CompileService", "Compile CompileStream", Rule(Role.COMPILE, "compile"))
     add("TokenizerService", "RegisterTokenizer", Rule(Role.COMPILE, "write"))
-    add("PlacementService", "Claim Release Complete", Rule(Role.PUBLISH, "read"))
-    add("PlacementService", "Wait", Rule(Role.PUBLISH, "wait"))
+    add("PlacementService", "Claim Release Complete", Rule(Role.LEASE, "read"))
+    add("PlacementService", "Wait", Rule(Role.LEASE, "wait"))
     add("NodeService", "GetCapabilities Stats", Rule(Role.READ, "read"))
     rules[HEALTH + "Check"] = rules[HEALTH + "List"] = Rule(None, None)
     rules[HEALTH + "Watch"] = Rule(None, "watch", lasting=True)
@@ -151,11 +155,8 @@ class Guard(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler  # UNIMPLEMENTED
         method = str(handler_call_details.method)
-        authorization = None
-        for key, value in handler_call_details.invocation_metadata or ():
-            if key == "authorization" and isinstance(value, str):
-                authorization = value
-        call = _Call(self, method, RULES.get(method, OTHER), authorization, handler.request_deserializer)
+        metadata = handler_call_details.invocation_metadata or ()
+        call = _Call(self, method, RULES.get(method, OTHER), metadata, handler.request_deserializer)
         if handler.request_streaming and handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
                 call.streamed(handler.stream_stream, many=True), None, handler.response_serializer
@@ -179,13 +180,16 @@ class Guard(grpc.aio.ServerInterceptor):
         ]
         if method.startswith(HEALTH) and self._security.health_is_open:
             return Caller(names[0] if names else "local", frozenset())
-        caller = replace(self._security.authenticate(authorization, names), host=str(context.peer()).rpartition(":")[0])
+        peer = str(context.peer())
+        unix = peer.startswith("unix:")
+        host = "unix" if unix else peer.rpartition(":")[0]
+        caller = replace(self._security.authenticate(authorization, names, unix=unix), host=host)
         if rule.role is not None:
             self._security.permit(caller, rule.role)
         return caller
 
     @asynccontextmanager
-    async def admitted(self, method: str, rule: Rule, authorization: str | None, context: Any) -> AsyncIterator[None]:
+    async def admitted(self, method: str, rule: Rule, metadata: Metadata, context: Any) -> AsyncIterator[None]:
         """Everything that a call must pass before its handler runs; and what its end is counted as."""
         task = asyncio.current_task()
         assert task is not None
@@ -193,16 +197,18 @@ class Guard(grpc.aio.ServerInterceptor):
         outcome = "OK"
         self._running.add(task)
         try:
-            CALLER.set(self.caller(method, rule, authorization, context))
+            CALLER.set(self.caller(method, rule, _authorization(metadata), context))
             if self.draining and not method.startswith(HEALTH):
                 raise Draining("the node is shutting down", retry_after_s=1.0)
             if rule.gate is None:
                 yield
             else:
+                name = method.removeprefix("/")
                 async with self.gates[rule.gate].entered():
                     if rule.lasting:
                         self._lasting.add(task)
-                    yield
+                    with trace.span(name, kind=SpanKind.SERVER, parent=trace.extract(metadata)):
+                        yield
         except GramaryError as error:
             outcome = code_of(error).name
             await context.abort_with_status(rpc_status.to_status(status_of(error)))
@@ -229,22 +235,37 @@ class Guard(grpc.aio.ServerInterceptor):
                 name = method.removeprefix("/").removeprefix("gramary.v1.")
                 self._observe(name, outcome, time.perf_counter() - started)
 
-    def seconds_left(self, context: Any) -> float:
+    @property
+    def longest_s(self) -> float:
         """How long a call may take."""
-        left = context.time_remaining()
-        longest = self._limits.longest_call_s
-        return longest if left is None else max(0.0, min(left, longest))
+        return self._limits.longest_call_s
 
     async def paced(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """A stream of requests whose sender does not fall silent."""
+        task = asyncio.current_task()
+        assert task is not None
+        most_s = self._limits.idle_message_s
         iterator = requests.__aiter__()
         while True:
+            watchdog = Watchdog(most_s, task.cancel)
             try:
-                yield await asyncio.wait_for(iterator.__anext__(), self._limits.idle_message_s)
+                request = await iterator.__anext__()
             except StopAsyncIteration:
                 return
-            except asyncio.TimeoutError:
-                raise TimeUp(f"nothing arrived for {self._limits.idle_message_s:g} s") from None
+            except asyncio.CancelledError:
+                if not watchdog.bitten:
+                    raise
+                raise TimeUp(f"nothing arrived for {most_s:g} s") from None
+            finally:
+                watchdog.stop()
+            yield request
+
+
+def _authorization(metadata: Metadata) -> str | None:
+    for key, value in metadata:
+        if key == "authorization" and isinstance(value, str):
+            return value
+    return None
 
 
 class _Call:
@@ -255,13 +276,13 @@ class _Call:
         guard: Guard,
         method: str,
         rule: Rule,
-        authorization: str | None,
+        metadata: Metadata,
         parse: Callable[[bytes], Any] | None,
     ) -> None:
         self._guard = guard
         self._method = method
         self._rule = rule
-        self._authorization = authorization
+        self._metadata = metadata
         self._parse_bytes = parse
 
     def _parse(self, data: bytes) -> Any:
@@ -280,22 +301,34 @@ class _Call:
     def _request(self, given: Any, many: bool) -> Any:
         return self._parsed(given) if many else self._parse(given)
 
+    @asynccontextmanager
+    async def _bounded(self, context: Any) -> AsyncIterator[None]:
+        """End a call that takes longer than calls may. At the deadline of the client's, gRPC itself cancels it."""
+        longest = self._guard.longest_s
+        left = context.time_remaining()
+        task = asyncio.current_task()
+        if self._rule.lasting or task is None or (left is not None and left <= longest):
+            yield
+            return
+        watchdog = Watchdog(longest, task.cancel)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not watchdog.bitten:
+                raise
+            raise TimeUp(f"{self._method} took longer than {longest:g} s; give it a deadline") from None
+        finally:
+            watchdog.stop()
+
     def _admitted(self, context: Any) -> Any:
-        return self._guard.admitted(self._method, self._rule, self._authorization, context)
+        return self._guard.admitted(self._method, self._rule, self._metadata, context)
 
     def answered(self, behaviour: Callable[..., Any], *, many: bool) -> Callable[[Any, Any], Awaitable[Any]]:
         """For methods with one response."""
 
         async def handle(given: Any, context: Any) -> Any:
-            async with self._admitted(context):
-                request = self._request(given, many)
-                if context.time_remaining() is not None:
-                    return await behaviour(request, context)  # gRPC cancels at the deadline
-                left = self._guard.seconds_left(context)
-                try:
-                    return await asyncio.wait_for(behaviour(request, context), left)
-                except asyncio.TimeoutError:
-                    raise TimeUp(f"{self._method} took longer than {left:.3g} s; give it a deadline") from None
+            async with self._admitted(context), self._bounded(context):
+                return await behaviour(self._request(given, many), context)
 
         return handle
 
@@ -306,16 +339,13 @@ class _Call:
         """
 
         async def handle(given: Any, context: Any) -> None:
-            async with self._admitted(context):
+            async with self._admitted(context), self._bounded(context):
                 request = self._request(given, many)
                 if not inspect.isasyncgenfunction(behaviour):
                     await behaviour(request, context)
                     return
-                responses = behaviour(request, context)
-                try:
+                async with aclosing(behaviour(request, context)) as responses:
                     async for response in responses:
                         await context.write(response)
-                finally:
-                    await responses.aclose()
 
         return handle

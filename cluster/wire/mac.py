@@ -8,8 +8,9 @@ their digests are derived again.
 from __future__ import annotations
 
 import hmac
+import secrets
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,17 @@ class Mac:
     first everywhere, then take the old one away.
     """
 
-    def __init__(self, keys: Sequence[bytes]) -> None:
+    def __init__(self, keys: Sequence[bytes] | Callable[[], Sequence[bytes]]) -> None:
+        """`keys`: 32 bytes each, or what gives them at any moment: so they can be rotated without a restart."""
+        self._given = keys
+        self._check(self._keys)
+
+    @property
+    def _keys(self) -> Sequence[bytes]:
+        return self._given() if callable(self._given) else self._given
+
+    @staticmethod
+    def _check(keys: Sequence[bytes]) -> None:
         if not keys:
             raise InvalidSecurity("a MAC needs a key: 32 random bytes (gramary.cluster.wire.mac.Mac.new_key())")
         for key in keys:
@@ -36,7 +47,6 @@ class Mac:
                 raise InvalidSecurity(f"a MAC key has {KEY_BYTES} bytes, not {len(key)}")
         if len(set(keys)) != len(keys):
             raise InvalidSecurity("the same MAC key is given twice")
-        self._keys = list(keys)
 
     def __repr__(self) -> str:
         return f"Mac({len(self._keys)} keys)"
@@ -44,8 +54,6 @@ class Mac:
     @staticmethod
     def new_key() -> bytes:
         """A fresh key."""
-        import secrets
-
         return secrets.token_bytes(KEY_BYTES)
 
     @classmethod

@@ -7,13 +7,14 @@ loop, and are cancelled when the client goes away or its deadline passes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from gramary.cluster.peer import Claim, Outcome, SourceItem
 from gramary.cluster.records import Key, Record
+from gramary.cluster.stats import NodeStats
 from gramary.cluster.wire.feed import Feed
 
 
@@ -68,35 +69,6 @@ class TokenizerFormat(Enum):
     PREPARED = 1
     HUGGINGFACE = 2
     TEKKEN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizerFigures:
-    """What one tokenizer takes in the store."""
-
-    fingerprint: bytes
-    entries: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class SlowUnit:
-    """A unit that was dear to compile."""
-
-    digest: bytes
-    name: str
-    cost_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStats:
-    """A node's figures. `values`: counters and gauges by metric name."""
-
-    node: str = ""
-    uptime_s: float = 0.0
-    values: Mapping[str, float] = field(default_factory=dict)
-    tokenizers: Sequence[TokenizerFigures] = ()
-    slowest: Sequence[SlowUnit] = ()
 
 
 @dataclass(frozen=True, slots=True)

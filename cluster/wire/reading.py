@@ -163,6 +163,8 @@ class Reading(Calls):
                 call = getattr(self._connection.stub(cache_pb2_grpc.CacheServiceStub), method)
                 async with aclosing(self._stream(call, message)) as responses:
                     async for response in responses:
+                        if not response.chunks:
+                            raise CorruptAnswer(self.name, "it sent an empty message")
                         for chunk in response.chunks:
                             record = self._fed(assembler, chunk, expects)
                             begun = True

@@ -1,16 +1,16 @@
 """Who may use a node, and how it proves that: TLS, tokens, roles, and where a server may listen without them.
 
 A server that is reachable from a network needs a way to tell friends from strangers: client certificates (`Tls` with
-`client_ca`), tokens, or both (then a caller needs both, and has the roles that both give). Without any, it binds to
-the loopback interface or a Unix socket only, where everybody on the machine has `anonymous_roles`.
+`ca`), tokens, or both (then a caller needs both, and has the roles that both give). Without any, it binds to the
+loopback interface or a Unix socket only, where every caller has `local_roles`. So has a caller over a Unix socket in
+any case (the mode of its file says who may call); one that shows a token has that token's roles.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import grpc
 
+from gramary.cluster.address import parse_address
 from gramary.cluster.wire.errors import InsecureAddress, InvalidSecurity, NotPermitted, Unauthenticated
 
 LEAST_SECRET = 16
@@ -32,7 +33,9 @@ class Role(Enum):
     COMPILE = "compile"
     """Have sources compiled and tokenizers registered."""
     PUBLISH = "publish"
-    """Store records and take leases: nodes, and workers of a node through its agent."""
+    """Store records: nodes, and workers of a node through its agent where that is wanted."""
+    LEASE = "lease"
+    """Take leases: nodes."""
 
 
 ALL_ROLES = frozenset(Role)
@@ -103,11 +106,14 @@ class ServerSecurity:
     """What a server demands of its callers."""
 
     tls: Tls | None = None
-    tokens: Sequence[Token] = ()
+    tokens: Sequence[Token] | Callable[[], Sequence[Token]] = ()
+    """The tokens, or what gives them at any moment: so they can be rotated without a restart."""
+    require_certificate: bool = True
+    """With `tls.ca`: turn clients without a certificate away, not only those with a wrong one."""
     certificate_roles: Mapping[str, frozenset[Role]] = field(default_factory=dict)
     """Common names of client certificates -> roles; "*" for all others. None given: every good certificate has all."""
-    anonymous_roles: frozenset[Role] = ALL_ROLES
-    """Roles of callers of a server that demands neither token nor certificate."""
+    local_roles: frozenset[Role] = ALL_ROLES
+    """Roles of callers over a Unix socket, and of callers of a server that demands neither token nor certificate."""
     health_is_open: bool = True
     """grpc.health.v1 answers without a token (not without a certificate): what Kubernetes' probes need."""
     plaintext_tokens: bool = False
@@ -116,20 +122,23 @@ class ServerSecurity:
     def __post_init__(self) -> None:
         if self.tls is not None and self.tls.cert is None:
             raise InvalidSecurity("a server's TLS needs a certificate and its key")
-        secrets = [token.secret for token in self.tokens]
+        secrets = [token.secret for token in self._tokens()]
         if len(set(secrets)) != len(secrets):
             raise InvalidSecurity("two tokens have the same secret")
+
+    def _tokens(self) -> Sequence[Token]:
+        return self.tokens() if callable(self.tokens) else self.tokens
 
     @property
     def asks_certificate(self) -> bool:
         """Whether clients must show a certificate."""
-        return self.tls is not None and self.tls.ca is not None
+        return self.tls is not None and self.tls.ca is not None and self.require_certificate
 
     def check_address(self, address: str) -> None:
         """Refuse to listen where strangers are, unless something keeps them out; raises `InsecureAddress`."""
         if is_local(address):
             return
-        if not self.tokens and not self.asks_certificate:
+        if not self._tokens() and not self.asks_certificate:
             remedy = "configure client certificates or tokens, or bind to 127.0.0.1 or unix:PATH"
             raise InsecureAddress(
                 f"{address} can be reached from a network, and nothing says who may use it: {remedy}",
@@ -154,10 +163,17 @@ class ServerSecurity:
             require_client_authentication=self.asks_certificate,
         )
 
-    def authenticate(self, authorization: str | None, common_names: Iterable[str]) -> Caller:
-        """Who a caller is, by its `authorization` header and its certificate. Takes equally long for every token."""
-        roles, name = self.anonymous_roles, "local"
-        if self.asks_certificate:
+    def authenticate(self, authorization: str | None, common_names: Iterable[str], *, unix: bool = False) -> Caller:
+        """Who a caller is, by its `authorization` header and its certificate. Takes equally long for every token.
+
+        `unix`: it calls over a Unix socket.
+        """
+        tokens = self._tokens()
+        if unix and (not authorization or not tokens):
+            return Caller("local", self.local_roles)
+        asks_certificate = self.asks_certificate and not unix
+        roles, name = self.local_roles, "local"
+        if asks_certificate:
             names = list(common_names)
             if not names:
                 raise Unauthenticated("this node wants a client certificate with a common name")
@@ -166,30 +182,31 @@ class ServerSecurity:
                 roles = self.certificate_roles.get(name, self.certificate_roles.get("*", frozenset()))
             else:
                 roles = ALL_ROLES
-        if self.tokens:
-            token = self._token(authorization)
+        if tokens:
+            token = _matching(tokens, authorization)
             if token is None:
                 wrong = "a valid token" if authorization else "a token: send it as authorization: Bearer ..."
                 raise Unauthenticated(f"this node wants {wrong}")
-            roles = roles & token.roles if self.asks_certificate else token.roles
-            name = f"{name}/{token.name}" if self.asks_certificate else token.name
+            roles = roles & token.roles if asks_certificate else token.roles
+            name = f"{name}/{token.name}" if asks_certificate else token.name
         return Caller(name, roles)
-
-    def _token(self, authorization: str | None) -> Token | None:
-        given = authorization or ""
-        given = given[len(BEARER) :].strip() if given[: len(BEARER)].lower() == BEARER else ""
-        # Digests have equal lengths, so that comparing tells nothing about a secret's length either.
-        digest = hashlib.sha256(given.encode("utf-8", "replace")).digest()
-        found = None
-        for token in self.tokens:
-            if hmac.compare_digest(digest, hashlib.sha256(token.secret.encode()).digest()):
-                found = token
-        return found
 
     def permit(self, caller: Caller, role: Role) -> None:
         """Raises `NotPermitted` unless the caller has the role."""
         if role not in caller.roles:
             raise NotPermitted(f"{caller.name} lacks the role {role.value}", role=role.value)
+
+
+def _matching(tokens: Sequence[Token], authorization: str | None) -> Token | None:
+    given = authorization or ""
+    given = given[len(BEARER) :].strip() if given[: len(BEARER)].lower() == BEARER else ""
+    # Digests have equal lengths, so that comparing tells nothing about a secret's length either.
+    digest = hashlib.sha256(given.encode("utf-8", "replace")).digest()
+    found = None
+    for token in tokens:
+        if hmac.compare_digest(digest, hashlib.sha256(token.secret.encode()).digest()):
+            found = token
+    return found
 
 
 class _Certificates:
@@ -237,7 +254,8 @@ class ClientSecurity:
     """How a client proves who it is."""
 
     tls: Tls | None = None
-    token: str | None = field(default=None, repr=False)
+    token: str | Callable[[], str | None] | None = field(default=None, repr=False)
+    """The bearer token, or what gives it at any moment."""
     server_name: str | None = None
     """The name that the server's certificate has, where it is not the host that is dialled."""
     plaintext_token: bool = False
@@ -245,7 +263,7 @@ class ClientSecurity:
 
     def check_target(self, target: str) -> None:
         """Refuse to send a token in the clear; raises `InsecureAddress`."""
-        if self.token is not None and self.tls is None and not self.plaintext_token and not is_local(target):
+        if self.tls is None and not self.plaintext_token and not is_local(target) and self.metadata():
             remedy = "configure TLS, or plaintext_token if something else encrypts the network"
             raise InsecureAddress(
                 f"the token would cross the network to {target} in the clear: {remedy}", address=target, remedy=remedy
@@ -260,17 +278,13 @@ class ClientSecurity:
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """What every call carries."""
-        return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
+        token = self.token() if callable(self.token) else self.token
+        return () if token is None else (("authorization", f"Bearer {token}"),)
 
 
 def is_local(address: str) -> bool:
     """Whether only this machine reaches an address: a Unix socket, or a loopback address with a port."""
-    if address.startswith("unix:"):
-        return True
-    host = address.removeprefix("ipv4:").removeprefix("ipv6:").removeprefix("dns:///").rpartition(":")[0]
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
+        return parse_address(address).is_local
+    except ValueError:  # a gRPC name of another form: not known to be local
         return False

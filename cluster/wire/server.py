@@ -79,7 +79,7 @@ def server_options(limits: WireLimits) -> list[tuple[str, int]]:
 
 
 class WireServer:
-    """Serves a node at an address: "HOST:PORT" (port 0: any free one) or "unix:PATH".
+    """Serves a node at addresses: "HOST:PORT" (port 0: any free one) or "unix:PATH". TLS is for the former only.
 
     `verifier` checks what PutShards brings; `observe` is told of every call; `threads` is how many threads hash, pack
     and talk to the disk. Raises `InsecureAddress` for an address that strangers reach, before anything listens.
@@ -88,8 +88,7 @@ class WireServer:
     def __init__(
         self,
         node: Node,
-        address: str,
-        *,
+        *addresses: str,
         security: ServerSecurity | None = None,
         limits: WireLimits | None = None,
         verifier: Verifier | None = None,
@@ -98,9 +97,10 @@ class WireServer:
         socket_mode: int = 0o660,
     ) -> None:
         self._node = node
-        self._address = address
+        self._given = addresses
         self._security = security or ServerSecurity()
-        self._security.check_address(address)
+        for address in addresses:
+            self._security.check_address(address)
         self._limits = limits or WireLimits()
         self.verifier = verifier or Verifier(limits=self._limits)
         self._observe = observe
@@ -111,8 +111,8 @@ class WireServer:
         self._health: Any = None
         self._draining: asyncio.Task[None] | None = None
         self.guard: Guard | None = None
-        self.address = address
-        """Where it listens, once started: with the real port."""
+        self.addresses: list[str] = list(addresses)
+        """Where it listens, once started: with the real ports."""
 
     async def start(self) -> None:
         """Listen and serve. Raises `CannotListen`, `InvalidSecurity`."""
@@ -134,17 +134,24 @@ class WireServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
-        self._bind(server)
+        self.addresses = [self._bind(server, address) for address in self._given]
         await server.start()
-        if self._address.startswith("unix:"):
-            Path(self._address.removeprefix("unix:")).chmod(self._socket_mode)
         await self.set_serving(True)
 
-    def _bind(self, server: grpc.aio.Server) -> None:
-        address = self._address
-        if address.startswith("unix:"):
-            _remove_stale(Path(address.removeprefix("unix:")))
-        credentials = self._security.credentials()
+    @property
+    def address(self) -> str:
+        """The first of `addresses`."""
+        return self.addresses[0]
+
+    def _bind(self, server: grpc.aio.Server, address: str) -> str:
+        """Listen at an address; returns it with the real port."""
+        path = Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
+        credentials = None
+        if path is None:
+            credentials = self._security.credentials()
+        else:
+            _remove_stale(path)
+        before = os.umask(0o777 & ~self._socket_mode)  # the socket is never open to more than it should be
         try:
             if credentials is None:
                 port = server.add_insecure_port(address)
@@ -152,10 +159,11 @@ class WireServer:
                 port = server.add_secure_port(address, credentials)
         except RuntimeError:
             port = 0
+        finally:
+            os.umask(before)
         if port == 0:
             raise CannotListen(f"{address} cannot be bound: is it in use, or not an address of this machine?")
-        if not address.startswith("unix:"):
-            self.address = f"{address.rpartition(':')[0]}:{port}"
+        return address if path is not None else f"{address.rpartition(':')[0]}:{port}"
 
     async def set_serving(self, serving: bool) -> None:
         """What grpc.health.v1 tells of every service."""
@@ -177,8 +185,9 @@ class WireServer:
         guard.drain()
         await server.stop(grace_s)
         await asyncio.get_running_loop().run_in_executor(None, threads.shutdown)
-        if self._address.startswith("unix:"):
-            _remove_stale(Path(self._address.removeprefix("unix:")))
+        for address in self._given:
+            if address.startswith("unix:"):
+                _remove_stale(Path(address.removeprefix("unix:")))
 
     async def wait(self) -> None:
         """Until it is stopped."""

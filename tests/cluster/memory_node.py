@@ -12,17 +12,15 @@ from hashlib import sha256
 
 from gramary.cluster.peer import Claim, ClaimState, Outcome
 from gramary.cluster.records import Key, Kind, Record, shard_prefix
+from gramary.cluster.stats import NodeStats, SlowUnit, TokenizerFigures
 from gramary.cluster.wire.feed import Feed
 from gramary.cluster.wire.node import (
     CompileEvent,
     CompileJob,
     Finished,
     NodeInfo,
-    NodeStats,
     Progress,
-    SlowUnit,
     Stage,
-    TokenizerFigures,
     TokenizerFormat,
 )
 from gramary.compiler.errors import TokenizerError

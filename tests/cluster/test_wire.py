@@ -3,11 +3,8 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -18,37 +15,12 @@ from gramary.cluster.peer import ClaimState, Peer, SourceItem
 from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.wire.client import GrpcPeer
 from gramary.cluster.wire.errors import CallFailed, Rejected, from_dict
-from gramary.cluster.wire.node import Finished, Node, Progress
-from gramary.cluster.wire.server import SERVICES, WireServer
+from gramary.cluster.wire.node import Finished, Progress
+from gramary.cluster.wire.server import SERVICES
 from gramary.cluster.wire.verifier import Checks, Verifier
 from gramary.compiler.errors import TokenizerError, UnsupportedSchema
 from tests.cluster.memory_node import TOKENIZER, MemoryNode, digest, entry, manifest, manifest_units, unit
-
-
-@asynccontextmanager
-async def served(node: Node, address: str = "127.0.0.1:0", **options: Any) -> AsyncIterator[WireServer]:
-    """A server, stopped at the end."""
-    server = WireServer(node, address, **options)
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.drain(0.2)
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 60))
-
-
-def both(test: Callable[[MemoryNode, GrpcPeer], Coroutine[Any, Any, None]], **options: Any) -> None:
-    """Run a test with a node and a peer that asks it."""
-
-    async def whole() -> None:
-        node = MemoryNode()
-        async with served(node, **options) as server, GrpcPeer(server.address) as peer:
-            await test(node, peer)
-
-    run(whole)
+from tests.cluster.wire_tools import both, run, served
 
 
 def test_find_and_read() -> None:
@@ -214,7 +186,7 @@ def test_capabilities_and_stats() -> None:
     async def check(node: MemoryNode, peer: GrpcPeer) -> None:
         told = await peer.capabilities()
         assert told.info == node.info
-        assert told.roles == {"read", "compile", "publish"}
+        assert told.roles == {"read", "compile", "publish", "lease"}
         assert told.zstd
         assert await peer.stats() == node.stats()
 

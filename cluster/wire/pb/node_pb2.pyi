@@ -116,7 +116,7 @@ class GetCapabilitiesResponse(google.protobuf.message.Message):
 
     @property
     def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Roles that the caller has: "read", "compile", "publish"."""
+        """Roles that the caller has: "read", "compile", "publish", "lease"."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class StatsResponse(google.protobuf.message.Message):
 
     @property
     def values(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
-        """Counters and gauges by name, as the node's metrics name them (labels in braces: `lookups_total{tier="lmdb"}`)."""
+        """Counters and gauges by name, as the node's metrics name them (labels in braces: `gramary_lookups_total{tier="lmdb",result="hit"}`)."""
 
     @property
     def tokenizers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TokenizerStats]:

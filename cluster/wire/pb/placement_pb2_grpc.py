@@ -28,7 +28,7 @@ if _version_not_supported:
 
 
 class PlacementServiceStub(object):
-    """Leases on what is to be built. Needs the role `publish`: these are calls of nodes. All of them are idempotent.
+    """Leases on what is to be built. Needs the role `lease`: these are calls of nodes. All of them are idempotent.
     """
 
     def __init__(self, channel):
@@ -60,7 +60,7 @@ class PlacementServiceStub(object):
 
 
 class PlacementServiceServicer(object):
-    """Leases on what is to be built. Needs the role `publish`: these are calls of nodes. All of them are idempotent.
+    """Leases on what is to be built. Needs the role `lease`: these are calls of nodes. All of them are idempotent.
     """
 
     def Claim(self, request, context):
@@ -123,7 +123,7 @@ def add_PlacementServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PlacementService(object):
-    """Leases on what is to be built. Needs the role `publish`: these are calls of nodes. All of them are idempotent.
+    """Leases on what is to be built. Needs the role `lease`: these are calls of nodes. All of them are idempotent.
     """
 
     @staticmethod

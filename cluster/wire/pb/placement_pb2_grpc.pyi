@@ -24,7 +24,7 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class PlacementServiceStub:
-    """Leases on what is to be built. Needs the role `publish`: these are calls of nodes. All of them are idempotent."""
+    """Leases on what is to be built. Needs the role `lease`: these are calls of nodes. All of them are idempotent."""
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     Claim: grpc.UnaryUnaryMultiCallable[
@@ -52,7 +52,7 @@ class PlacementServiceStub:
     """Wait until none of the digests is leased, or until the time-out."""
 
 class PlacementServiceAsyncStub:
-    """Leases on what is to be built. Needs the role `publish`: these are calls of nodes. All of them are idempotent."""
+    """Leases on what is to be built. Needs the role `lease`: these are calls of nodes. All of them are idempotent."""
 
     Claim: grpc.aio.UnaryUnaryMultiCallable[
         gramary.cluster.wire.pb.placement_pb2.ClaimRequest,
@@ -79,7 +79,7 @@ class PlacementServiceAsyncStub:
     """Wait until none of the digests is leased, or until the time-out."""
 
 class PlacementServiceServicer(metaclass=abc.ABCMeta):
-    """Leases on what is to be built. Needs the role `publish`: these are calls of nodes. All of them are idempotent."""
+    """Leases on what is to be built. Needs the role `lease`: these are calls of nodes. All of them are idempotent."""
 
     @abc.abstractmethod
     def Claim(
