@@ -79,13 +79,19 @@ class Calls:
         """One call with one response."""
         stub = self._connection.stub(make)
         timeout = self._timeout_s if timeout_s is None else timeout_s
+        closings = self._connection.closings
         try:
             return await _answered(getattr(stub, method)(request, timeout=timeout, metadata=self._metadata()))
         except grpc.aio.AioRpcError as error:
             failed = self._failed(error)
             raise failed from failed.error
-        except grpc.aio.UsageError as error:
-            raise CallFailed(self.name, f"the connection was closed: {error}", retryable=True) from None
+        except (grpc.aio.UsageError, asyncio.CancelledError):
+            if closings == self._connection.closings:
+                raise
+            raise self._closed() from None
+
+    def _closed(self) -> CallFailed:
+        return CallFailed(self.name, "the connection was closed on this side", code="UNAVAILABLE", retryable=True)
 
     async def _stream(
         self, method: Any, request: Any, *, silence_s: float | None = -1.0, timeout_s: float | None = None
@@ -94,6 +100,7 @@ class Calls:
         silence_s = self._timeout_s if silence_s is not None and silence_s < 0 else silence_s
         call = method(request, timeout=timeout_s, metadata=self._metadata())
         watchdog = None if silence_s is None else Watchdog(silence_s, call.cancel)
+        closings = self._connection.closings
         try:
             while True:
                 response = await call.read()
@@ -106,7 +113,9 @@ class Calls:
                     failed = self._failed(await _error_of(call))
                     raise failed from failed.error
                 yield response
-        except asyncio.CancelledError:
+        except (grpc.aio.UsageError, asyncio.CancelledError):
+            if closings != self._connection.closings:
+                raise self._closed() from None
             if watchdog is None or not watchdog.bitten:
                 raise
             raise CallFailed(
@@ -115,8 +124,6 @@ class Calls:
         except grpc.aio.AioRpcError as error:
             failed = self._failed(error)
             raise failed from failed.error
-        except grpc.aio.UsageError as error:
-            raise CallFailed(self.name, f"the connection was closed: {error}", retryable=True) from None
         finally:
             if watchdog is not None:
                 watchdog.stop()

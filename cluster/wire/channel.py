@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import threading
+import time
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -14,6 +16,9 @@ import grpc
 from gramary.cluster.peer import PeerError
 from gramary.cluster.wire.limits import MESSAGE_BYTES
 from gramary.cluster.wire.security import ClientSecurity
+
+FORK_PATIENCE_S = 0.5
+"""How long a fork waits for calls in flight to end; they are cancelled."""
 
 IDEMPOTENT = {
     "CacheService": ("Lookup", "FindMissing", "BatchRead"),
@@ -79,6 +84,8 @@ class Connection:
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
         self._generation = -1
         self.stubs: dict[Any, Any] = {}
+        self.closings = 0
+        """How often the channel was closed by this side: calls that were in flight then see a cancellation."""
         _connections.add(self)
 
     def get(self) -> grpc.aio.Channel:
@@ -111,24 +118,47 @@ class Connection:
             stub = self.stubs[make] = make(channel)
         return stub
 
-    def drop(self) -> None:
-        """Forget the channel without waiting; calls in flight fail."""
+    def _taken(self) -> grpc.aio.Channel | None:
         channel, self._channel = self._channel, None
         self.stubs = {}
+        self.closings += channel is not None
+        return channel
+
+    def drop(self) -> None:
+        """Forget the channel without waiting; calls in flight fail."""
+        channel = self._taken()
         if channel is not None:
             inner = getattr(channel, "_channel", None)
             if inner is not None:
                 inner.close()
 
+    def close_for_fork(self) -> None:
+        """Close the channel from whatever thread forks, on its own loop where that runs elsewhere."""
+        loop = self._loop and self._loop()
+        try:
+            forking = asyncio.get_running_loop()
+        except RuntimeError:
+            forking = None
+        if loop is None or not loop.is_running() or loop is forking:
+            self.drop()
+            return
+        closing = asyncio.run_coroutine_threadsafe(self.close(), loop)
+        with suppress(Exception):
+            closing.result(FORK_PATIENCE_S)
+
     async def close(self) -> None:
         """Close the channel; a later call opens it again."""
-        channel, self._channel = self._channel, None
-        self.stubs = {}
+        channel = self._taken()
         if channel is not None:
             await channel.close()
 
 
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _polls() -> bool:
+    """Whether gRPC's thread for asyncio runs in this process: it does while any channel, server or call is alive."""
+    return any("_poll_wrapper" in thread.name for thread in threading.enumerate())
 
 
 class _Forks:
@@ -147,8 +177,11 @@ class _Forks:
     def before(self) -> None:
         self.generation += 1
         for connection in list(_connections):
-            connection.drop()
-        self._busy = any("_poll_wrapper" in thread.name for thread in threading.enumerate())
+            connection.close_for_fork()
+        until = time.monotonic() + FORK_PATIENCE_S
+        while (busy := _polls()) and time.monotonic() < until:
+            time.sleep(0.001)
+        self._busy = busy
 
     def in_child(self) -> None:
         self._unusable = self._unusable or self._busy
