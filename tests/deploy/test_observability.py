@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from gramary.cluster.counting import Family, Histogram
-from gramary.cluster.metrics import NodeMetrics, WorkerMetrics
+from gramary.cluster.metrics import METHODS, NodeMetrics, WorkerMetrics
 from tests.deploy.manifests import DEPLOY, ROOT
 from tests.deploy.metrics_page import PAGE, updated
 
@@ -163,3 +163,8 @@ def test_the_collectors_pipelines_name_what_is_there() -> None:
 def test_the_table_of_metrics_is_current() -> None:
     page = PAGE.read_text()
     assert page == updated(page), "run: python -m tests.deploy.metrics_page"
+
+
+def test_requests_are_counted_by_every_method_of_the_protocol() -> None:
+    protos = "".join(path.read_text() for path in (ROOT / "protos").rglob("*.proto"))
+    assert set(METHODS) == {*re.findall(r"\brpc (\w+)\(", protos), "other"}
