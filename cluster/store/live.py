@@ -623,7 +623,7 @@ class LiveStore(Reads):
             if needed is not None:
                 self.ledger.mark(needed, now)
             freed = 0
-            for group in list(self.ledger.due(now, grace)):
+            for group in self.ledger.due(now, grace):
                 if needed is not None and grace == 0 and freed >= needed:
                     break
                 figures = self.ledger.groups.get(group)

@@ -220,3 +220,10 @@ def test_no_eviction_breaks_a_manifest(steps: list[tuple[str, int, object]]) -> 
                 assert victim not in ledger.groups
                 needs.pop(victim, None)
         assert set(ledger.marked) <= set(ledger.groups)
+
+
+def test_one_eviction_takes_a_manifest_with_what_it_pins(tmp_path: Path) -> None:
+    with LiveStore(tmp_path, 4 * MIB, children=children, grace_s=0) as store:
+        store.put([manifest("m", [digest("a")]), unit("a", 90_000), entry("a", 1, 90_000)])
+        store.evict(4 * MIB, grace_s=0)
+        assert kept(store) == set()
