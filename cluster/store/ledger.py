@@ -23,6 +23,9 @@ from dataclasses import dataclass
 
 from gramary.cluster.records import Kind
 
+_ORDER = {Kind.MANIFEST: 0, Kind.UNIT: 1, Kind.ENTRY: 1, Kind.TOKENIZER: 2}
+"""What is removed before what: nothing that is there names what is gone."""
+
 
 @dataclass(slots=True)
 class Group:
@@ -121,12 +124,7 @@ class Ledger:
 
     def is_pinned(self, group: bytes) -> bool:
         """Whether something that is stored needs it."""
-        return self._held_by(group, self._pins)
-
-    def _held_by(self, group: bytes, pins: Counter[bytes]) -> bool:
-        if group[0] == Kind.TOKENIZER:
-            return group[1:] in self._uses
-        return group[0] != Kind.MANIFEST and _unit_of(group) in pins
+        return _is_held(group, self._pins, self._uses)
 
     def _rank(self, group: bytes) -> float:
         figures = self.groups[group]
@@ -138,29 +136,36 @@ class Ledger:
         needed -= sum(self.groups[group].size for group in self.marked)
         if needed <= 0:
             return
-        pins = self._pins.copy()
+        pins, uses = self._pins.copy(), self._uses.copy()
         for group in self.marked:
-            _subtract(pins, self._children.get(group, ()))
+            self._release(group, pins, uses)
         heap = [
             (self._rank(group), group)
             for group in self.groups
-            if group not in self.marked and not self._held_by(group, pins)
+            if group not in self.marked and not _is_held(group, pins, uses)
         ]
         heapq.heapify(heap)
         while heap and needed > 0:
             _, group = heapq.heappop(heap)
             self.marked[group] = now
             needed -= self.groups[group].size
-            for unit in _subtract(pins, self._children.get(group, ())):
-                freed = {bytes([Kind.UNIT]) + unit} | self._shards.get(unit, set())
-                for one in freed:
-                    if one in self.groups and one not in self.marked:
-                        heapq.heappush(heap, (self._rank(one), one))
+            for one in self._release(group, pins, uses):
+                if one in self.groups and one not in self.marked:
+                    heapq.heappush(heap, (self._rank(one), one))
+
+    def _release(self, group: bytes, pins: Counter[bytes], uses: Counter[bytes]) -> list[bytes]:
+        """Take a group out of these counts; the groups that nothing holds any more then."""
+        free: list[bytes] = []
+        for unit in _subtract(pins, self._children.get(group, ())):
+            free.extend((bytes([Kind.UNIT]) + unit, *self._shards.get(unit, ())))
+        if group[0] == Kind.ENTRY:
+            free.extend(bytes([Kind.TOKENIZER]) + one for one in _subtract(uses, (_tokenizer_of(group),)))
+        return free
 
     def due(self, now: int, grace_s: int) -> Iterator[bytes]:
-        """Marked groups whose grace period is over, manifests first. Those that are pinned again lose their mark."""
+        """Marked groups whose grace period is over: manifests, what they pinned, then tokenizers. Those that are pinned again lose their mark."""
         ripe = [group for group, since in self.marked.items() if now - since >= grace_s]
-        ripe.sort(key=lambda group: (group[0] != Kind.MANIFEST, self.marked[group], self._rank(group)))
+        ripe.sort(key=lambda group: (_ORDER[group[0]], self.marked[group], self._rank(group)))
         for group in ripe:
             if group not in self.marked:
                 continue
@@ -168,6 +173,12 @@ class Ledger:
                 del self.marked[group]
             else:
                 yield group
+
+
+def _is_held(group: bytes, pins: Counter[bytes], uses: Counter[bytes]) -> bool:
+    if group[0] == Kind.TOKENIZER:
+        return group[1:] in uses
+    return group[0] != Kind.MANIFEST and _unit_of(group) in pins
 
 
 def _subtract(pins: Counter[bytes], units: Iterable[bytes]) -> list[bytes]:
