@@ -16,10 +16,11 @@ from gramary.cluster.store.errors import (
     StoreUnavailable,
 )
 from gramary.cluster.store.feed import News
-from gramary.cluster.store.live import LiveStore, PutResult, StoreStats
+from gramary.cluster.store.live import LiveStore
 from gramary.cluster.store.opener import StoreReader, open_reader
 from gramary.cluster.store.reader import Reads, ReadStats
 from gramary.cluster.store.sealed import SealedStore, seal
+from gramary.cluster.store.stats import PutResult, StoreStats
 
 __all__ = [
     "Blob",

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from gramary.cluster.records import Kind
 
-_ORDER = {Kind.MANIFEST: 0, Kind.UNIT: 1, Kind.ENTRY: 1, Kind.TOKENIZER: 2}
+_ORDER: dict[int, int] = {Kind.MANIFEST: 0, Kind.UNIT: 1, Kind.ENTRY: 1, Kind.TOKENIZER: 2}
 """What is removed before what: nothing that is there names what is gone."""
 
 
@@ -77,7 +77,11 @@ class Ledger:
         figures.cost_ns -= cost_ns
         figures.count -= 1
         if figures.count <= 0:
-            del self.groups[group]
+            self.forget(group)
+
+    def forget(self, group: bytes) -> None:
+        """Nothing of a group is stored any more."""
+        if self.groups.pop(group, None) is not None:
             self._left(group)
 
     def _entered(self, group: bytes) -> None:
@@ -163,7 +167,10 @@ class Ledger:
         return free
 
     def due(self, now: int, grace_s: int) -> Iterator[bytes]:
-        """Marked groups whose grace period is over: manifests, what they pinned, then tokenizers. Those that are pinned again lose their mark."""
+        """Marked groups whose grace period is over: manifests, what they pinned, then tokenizers.
+
+        Those that are pinned again lose their mark.
+        """
         ripe = [group for group, since in self.marked.items() if now - since >= grace_s]
         ripe.sort(key=lambda group: (_ORDER[group[0]], self.marked[group], self._rank(group)))
         for group in ripe:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
@@ -11,18 +10,18 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Literal
 
 import lmdb
 
 from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.store import paths
+from gramary.cluster.store.claim import CheckAt, Claim, next_name
 from gramary.cluster.store.environment import MAP_BYTES, Environment
-from gramary.cluster.store.errors import DiskFull, StoreClosed, StoreDamaged, StoreError, StoreFull, StoreLocked
+from gramary.cluster.store.errors import DiskFull, StoreClosed, StoreError, StoreFull
 from gramary.cluster.store.feed import Feed, News
 from gramary.cluster.store.layout import (
-    LAYOUT_VERSION,
     HeaderError,
     decode_header,
     encode_value,
@@ -34,7 +33,7 @@ from gramary.cluster.store.layout import (
 )
 from gramary.cluster.store.ledger import Group, Ledger
 from gramary.cluster.store.reader import Reads, _walk
-from gramary.cluster.store.structure import check_structure
+from gramary.cluster.store.stats import PutResult, StoreStats
 
 log = logging.getLogger(__name__)
 
@@ -48,66 +47,6 @@ _REMOVED_AT_ONCE = 64
 _BALLAST_BYTES = 4 << 20
 _COARSE_S = 60
 """Last uses are persisted when they are off by this much."""
-
-
-@dataclass
-class StoreStats:
-    """Counters since the store was opened, and what is there now."""
-
-    stored: int = 0
-    """Values written."""
-    stored_bytes: int = 0
-    """Their payloads."""
-    known: int = 0
-    """Puts of what was there already."""
-    conflicts: int = 0
-    """Alarms: puts of another payload under a key that is there; refused."""
-    refused: int = 0
-    """Puts of quarantined origins."""
-    healed: int = 0
-    """Damaged values replaced by a put."""
-    damaged: int = 0
-    """Damaged values removed."""
-    evicted: int = 0
-    evicted_bytes: int = 0
-    full: int = 0
-    """Puts refused for want of room in map or budget."""
-    disk_full: int = 0
-    """Puts refused for want of room on the disk."""
-    syncs: int = 0
-    compactions: int = 0
-    seals: int = 0
-    wiped: int = 0
-    """Stores thrown away at start because their file was not sound."""
-    stale_readers: int = 0
-    """Reader slots of dead processes that were cleared."""
-    values: int = 0
-    live_bytes: int = 0
-    file_bytes: int = 0
-    budget_bytes: int = 0
-    free_disk_bytes: int = 0
-    marked_bytes: int = 0
-    """About to be evicted, in their grace period."""
-    readers: int = 0
-    reader_lag: int = 0
-    """Commits since the oldest transaction of a reader began."""
-    quarantined: int = 0
-    sequence: int = 0
-    hits: int = 0
-    misses: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """For JSON and metrics."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class PutResult:
-    """What became of the records of one `put`."""
-
-    stored: int = 0
-    known: int = 0
-    refused: list[tuple[Key, Literal["conflict", "quarantined"]]] = field(default_factory=list)
 
 
 class LiveStore(Reads):
@@ -138,7 +77,7 @@ class LiveStore(Reads):
         grace_s: int = 60,
         cost_bonus_s: float = 600.0,
         feed_keys: int = 1 << 16,
-        check: Literal["dirty", "always", "never"] = "dirty",
+        check: CheckAt = "dirty",
     ) -> None:
         super().__init__(path)
         if budget_bytes <= 0:
@@ -164,99 +103,22 @@ class LiveStore(Reads):
         self._dirty = False
         self._used: set[bytes] = set()
         self._persisted_at = time.monotonic()
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock_file = self._lock()
+        self._claim = Claim(self.path)
         try:
-            self._prepare(check)
+            opened = self._claim.open(check, map_bytes)
+            self._environment = opened.environment
+            self.counters.wiped += opened.wiped
+            self._quarantine = self._claim.quarantine()
+            self._load_ledger()
+            self._clock_base = max([int(time.time()), *(group.last_use for group in self.ledger.groups.values())])
+            self._clock_start = time.monotonic()
+            self._make_ballast()
+            self._sync_at = time.monotonic() + self.sync_every_s
+            if opened.scrub:
+                self.scrub()
         except BaseException:
-            self._unlock()
+            self._claim.drop()
             raise
-
-    # Opening and closing
-
-    def _lock(self) -> int:
-        handle = os.open(self.path / paths.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
-            pid = self._told(paths.WRITER).get("pid")
-            pid = pid if isinstance(pid, int) else None
-            raise StoreLocked(
-                f"{self.path} has a writer (process {pid or 'unknown'}): read it with open_reader, or stop that one",
-                path=str(self.path),
-                pid=pid,
-            ) from error
-        return handle
-
-    def _told(self, name: str) -> dict[str, Any]:
-        """What one of the small files says; nothing if it is not there, or damaged."""
-        try:
-            return paths.read_json(self.path / name) or {}
-        except StoreDamaged as error:
-            log.warning("%s", error)
-            return {}
-
-    def _unlock(self) -> None:
-        handle, self._lock_file = self._lock_file, -1
-        if handle >= 0:
-            os.close(handle)
-
-    def _prepare(self, check: str) -> None:
-        current = paths.read_current(self.path / paths.CURRENT)
-        name = paths.live_name(self.path) if current is not None else ""
-        clean = bool(self._told(paths.CLEAN))
-        before = self._told(paths.WRITER)
-        rebooted = before.get("boot") != paths.boot_id()
-        for stray in self.path.glob("live-*"):
-            if stray.name != name:
-                shutil.rmtree(stray, ignore_errors=True)
-        there = bool(name) and (self.path / name / "data.mdb").exists()
-        if there and (check == "always" or (check == "dirty" and not clean)):
-            there = self._is_sound(name)
-        if not there:
-            name = self._fresh(name)
-        (self.path / paths.CLEAN).unlink(missing_ok=True)
-        paths.write_json(
-            self.path / paths.WRITER,
-            {"pid": os.getpid(), "pid_namespace": paths.pid_namespace(), "boot": paths.boot_id(), "time": time.time()},
-        )
-        try:
-            self._environment = Environment.open(self.path / name, writable=True, map_bytes=self._map_bytes)
-        except StoreDamaged as error:
-            log.error("%s; starting with an empty one", error)
-            self.counters.wiped += 1
-            name = self._fresh(name)
-            self._environment = Environment.open(self.path / name, writable=True, map_bytes=self._map_bytes)
-        self._quarantine = self._read_quarantine()
-        self._load_ledger()
-        self._clock_base = max([int(time.time()), *(group.last_use for group in self.ledger.groups.values())])
-        self._clock_start = time.monotonic()
-        self._make_ballast()
-        self._sync_at = time.monotonic() + self.sync_every_s
-        if there and check != "never" and (check == "always" or (rebooted and not clean)):
-            self.scrub()
-
-    def _is_sound(self, name: str) -> bool:
-        problems = check_structure(self.path / name / "data.mdb")
-        if problems:
-            log.error("%s is not sound (%s): starting with an empty one", self.path / name, problems[0])
-            self.counters.wiped += 1
-        return not problems
-
-    def _fresh(self, old: str) -> str:
-        name = _next_name(old)
-        shutil.rmtree(self.path / name, ignore_errors=True)
-        (self.path / name).mkdir()
-        Environment.open(self.path / name, writable=True, map_bytes=self._map_bytes).close()
-        paths.write_json(self.path / paths.CURRENT, {"layout": LAYOUT_VERSION, "live": name})
-        if old:
-            shutil.rmtree(self.path / old, ignore_errors=True)
-        return name
-
-    def _read_quarantine(self) -> set[str]:
-        found = self._told(paths.QUARANTINE).get("origins")
-        return {origin for origin in found if isinstance(origin, str)} if isinstance(found, list) else set()
 
     def _load_ledger(self) -> None:
         with self._environment.handle.begin(db=self._environment.groups) as txn:
@@ -288,7 +150,7 @@ class LiveStore(Reads):
         super()._forked()
         self._closed = True
         self.writing = threading.RLock()
-        self._unlock()
+        self._claim.drop()
 
     def current_environment(self) -> Environment:
         """The environment that is written to now."""
@@ -307,11 +169,11 @@ class LiveStore(Reads):
             try:
                 self._persist_uses()
                 self.sync()
-                paths.write_json(self.path / paths.CLEAN, {"time": time.time()})
+                self._claim.mark_clean()
             finally:
                 super().close()
                 self._environment.close()
-                self._unlock()
+                self._claim.drop()
                 self.feed.close()
 
     # Writing
@@ -633,8 +495,7 @@ class LiveStore(Reads):
                 keys = [stored for stored, _, _ in _walk(environment, group, group, False)]
                 self.counters.evicted += self._remove(keys)
                 if group in self.ledger.groups:  # nothing of it is there any more, whatever was recorded
-                    del self.ledger.groups[group]
-                    self.ledger._left(group)
+                    self.ledger.forget(group)
                 freed += size
             self.counters.evicted_bytes += freed
             return freed
@@ -673,7 +534,7 @@ class LiveStore(Reads):
                     path=str(self.path),
                     free_bytes=self.free_disk_bytes(),
                 )
-            name = _next_name(os.path.basename(old.path))
+            name = next_name(os.path.basename(old.path))
             target = self.path / name
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()
@@ -681,7 +542,7 @@ class LiveStore(Reads):
                 old.handle.copy(str(target), compact=True)
                 new = Environment.open(target, writable=True, map_bytes=self._map_bytes)
                 new.handle.sync(True)
-                paths.write_json(self.path / paths.CURRENT, {"layout": LAYOUT_VERSION, "live": name})
+                self._claim.switch(name)
             except (lmdb.Error, OSError, StoreError) as error:
                 shutil.rmtree(target, ignore_errors=True)
                 raise DiskFull(f"{self.path} could not be compacted: {error}", path=str(self.path)) from error
@@ -794,11 +655,6 @@ def _is_good(value: memoryview, raw: bytes) -> bool:
 def _headroom(map_bytes: int) -> int:
     """Of the map, kept free so that evicting always has pages to write."""
     return min(1 << 20, map_bytes // 4)
-
-
-def _next_name(name: str) -> str:
-    number = name.removeprefix("live-")
-    return f"live-{int(number) + 1 if number.isdigit() else 1:06}"
 
 
 def _reader_transactions(text: str) -> list[int | None]:

@@ -281,7 +281,8 @@ def test_two_writers(tmp_path: Path) -> None:
     with pytest.raises(StoreLocked) as error:
         LiveStore(tmp_path, BUDGET)
     assert error.value.pid == writer.pid
-    last_line(writer)
+    writer.kill()
+    writer.communicate()
     LiveStore(tmp_path, BUDGET).close()
 
 
