@@ -6,7 +6,8 @@ Store, placement, executor and verifier keep plain counters of their own; they a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gramary.cluster.metrics import NodeMetrics
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gramary.cluster.reports import WorkerReports
     from gramary.cluster.stats import TokenizerFigures
     from gramary.cluster.store.live import LiveStore
+    from gramary.cluster.wire.server import WireServer
     from gramary.cluster.wire.verifier import Verifier
 
 
@@ -31,9 +33,24 @@ class PlacementCounts(Protocol):
     sources_lowered: int
 
 
+class ClaimCounts(Protocol):
+    """What is read of the counters of an owner's claims."""
+
+    expired: int
+
+
+class CountingClaims(Protocol):
+    """What is read of an owner's table of claims; its length is the number of leases."""
+
+    stats: ClaimCounts
+
+    def __len__(self) -> int: ...
+
+
 class ExecutorCounts(Protocol):
     """What is read of an executor's counters."""
 
+    queued: int
     running: int
     workers_lost: int
 
@@ -64,6 +81,7 @@ def observer(metrics: NodeMetrics) -> Callable[[str, str, float], None]:
 def follow_store(metrics: NodeMetrics, store: LiveStore) -> None:
     """The node's store, as its writer sees it."""
     from gramary.cluster.store.environment import MOST_READERS
+    from gramary.cluster.store.paths import CURRENT, SEALED
 
     metrics.store_bytes.follow(
         lambda: {
@@ -80,7 +98,16 @@ def follow_store(metrics: NodeMetrics, store: LiveStore) -> None:
     metrics.evictions.follow(lambda: {("budget",): store.counters.evicted})
     metrics.corruption.follow(lambda: {("store",): store.counters.damaged})
     metrics.store_errors.follow(lambda: {("disk_full",): store.counters.disk_full, ("map_full",): store.counters.full})
+    metrics.sealed_time.follow(lambda: {(): _modified(store.path / SEALED / CURRENT)})
     metrics.lookups.follow(lambda: {("lmdb", "hit"): store.reads.hits, ("lmdb", "miss"): store.reads.misses})
+
+
+def _modified(path: Path) -> float:
+    """When a file was last replaced; 0 if there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _by_kind(store: LiveStore) -> Mapping[tuple[str, ...], float]:
@@ -105,7 +132,24 @@ def follow_executor(metrics: NodeMetrics, executor: CountingExecutor) -> None:
             ("idle",): executor.workers - busy,
         }
     )
+    metrics.executor_queued.follow(lambda: {(): executor.stats().queued})
     metrics.executor_restarts.follow(lambda: {("died",): executor.stats().workers_lost})
+
+
+def follow_claims(metrics: NodeMetrics, claims: CountingClaims) -> None:
+    """Leases that this node gave out as an owner."""
+    metrics.leases.follow(lambda: {(): len(claims)})
+    metrics.leases_expired.follow(lambda: {(): claims.stats.expired})
+
+
+def follow_servers(metrics: NodeMetrics, servers: Sequence[WireServer]) -> None:
+    """Calls that wait, and subscriptions that are open. `servers` may still grow."""
+
+    def gates(name: str, field: str) -> int:
+        return sum(getattr(one.guard.gates[name], field) for one in servers if one.guard is not None)
+
+    metrics.compile_queued.follow(lambda: {(): gates("compile", "waiting")})
+    metrics.watchers.follow(lambda: {(): gates("watch", "active")})
 
 
 def follow_verifier(metrics: NodeMetrics, verifier: Verifier, store: LiveStore | None = None) -> None:

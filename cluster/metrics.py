@@ -112,6 +112,7 @@ class NodeMetrics(Group):
         self.executor_workers = Gauge(
             "gramary_executor_workers", "Processes or actors that compile.", {"state": ("idle", "busy")}
         )
+        self.executor_queued = Gauge("gramary_executor_queued", "Pieces of work that wait for a compile worker.")
         self.executor_restarts = Counter(
             "gramary_executor_restarts_total",
             "Compile workers replaced.",

@@ -15,6 +15,7 @@ from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.reports import WorkerReports
 from gramary.cluster.stats import TokenizerFigures
 from gramary.cluster.store.live import LiveStore
+from gramary.cluster.store.sealed import seal
 from gramary.cluster.wire.mac import Mac
 from gramary.cluster.wire.verifier import Checks, Verifier
 
@@ -54,6 +55,9 @@ def test_the_store(metrics: NodeMetrics, tmp_path: Path) -> None:
         sizes = dict(zip(metrics.store_bytes.rows, metrics.store_bytes.snapshot(), strict=True))
         assert 0 < sizes["live",] <= sizes["file",] < sizes["budget",] == 64 << 20
         assert metrics.store_entries.snapshot() == [4]
+        assert metrics.sealed_time.snapshot() == [0]
+        seal(store)
+        assert metrics.sealed_time.snapshot()[0] > 1e9
         assert metrics.lookups.value("lmdb", "hit") == 1
         assert metrics.lookups.value("lmdb", "miss") == 1
         largest, smallest = instrument.tokenizer_figures(store)
@@ -92,17 +96,31 @@ def test_what_is_not_believed(metrics: NodeMetrics) -> None:
     assert verifier.quarantined_origins() == {"n2"}
 
 
+class Claims:
+    stats: Any = SimpleNamespace(expired=1)
+
+    def __len__(self) -> int:
+        return 5
+
+
 def test_the_rest(metrics: NodeMetrics) -> None:
-    executor: Any = SimpleNamespace(workers=4, stats=lambda: SimpleNamespace(running=3, workers_lost=2))
+    executor: Any = SimpleNamespace(workers=4, stats=lambda: SimpleNamespace(queued=9, running=3, workers_lost=2))
     instrument.follow_executor(metrics, executor)
     assert metrics.executor_workers.snapshot() == [1, 3]
     assert metrics.executor_restarts.value("died") == 2
+    assert metrics.executor_queued.snapshot() == [9]
     fields = {"units_compiled": 7, "units_unclaimed": 1, "flights_joined": 2, "takeovers": 3, "hits_owner": 4}
     placement: Any = SimpleNamespace(**fields, sources_lowered=5)
     instrument.follow_placement(metrics, placement)
     assert metrics.units_compiled.snapshot() == [7, 1]
     assert metrics.singleflight_waits.value("takeover") == 3
     assert metrics.lookups.value("peer", "hit") == 4
+    gates = {"compile": SimpleNamespace(waiting=4), "watch": SimpleNamespace(active=2)}
+    servers: Any = [SimpleNamespace(guard=SimpleNamespace(gates=gates)), SimpleNamespace(guard=None)]
+    instrument.follow_servers(metrics, servers)
+    assert (metrics.compile_queued.snapshot(), metrics.watchers.snapshot()) == ([4], [2])
+    instrument.follow_claims(metrics, Claims())
+    assert (metrics.leases.snapshot(), metrics.leases_expired.snapshot()) == ([5], [1])
     instrument.follow_breakers(metrics, lambda: ["closed", "closed", "open"])
     assert metrics.peers.snapshot() == [2, 1, 0]
     reports = WorkerReports(WorkerMetrics())

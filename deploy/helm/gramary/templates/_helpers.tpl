@@ -170,7 +170,6 @@ spec:
         - name: POD_IP
           valueFrom: {fieldRef: {fieldPath: status.podIP}}
         {{- if .agent }}
-        # A node's share of the keys stays its own when its pod is replaced.
         - name: GRAMARY_NODE_NAME
           valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
         - name: GRAMARY_STORE_BUDGET_BYTES
