@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -97,6 +98,30 @@ class Compiler:
         (True, True, False)
         """
         return self._core.compile_regex(pattern, limits=limits)
+
+    def compile_ebnf(self, grammar: str, *, root: str = "root", limits: Limits | None = None) -> CompiledGrammar:
+        """The texts of an EBNF grammar (the superset of GBNF in `docs/ebnf.md`), from its rule `root` on.
+
+        Raises `InvalidGrammar` with line and column, `UnsupportedSchema`, `UnsatisfiableSchema` or `LimitExceeded`.
+
+        >>> grammar = Compiler(Tokenizer.from_bytes()).compile_ebnf('root ::= "a" root "b" | ""')
+        >>> matcher = grammar.matcher()
+        >>> matcher.accept_bytes(b"aab"), matcher.is_complete(), matcher.accept_bytes(b"b"), matcher.is_complete()
+        (True, False, True, True)
+        """
+        return self._core.compile_ebnf(grammar, root=root, limits=limits)
+
+    def compile_choice(self, choices: Sequence[str], *, limits: Limits | None = None) -> CompiledGrammar:
+        """One of `choices`, exactly. Raises `InvalidGrammar` if there is none.
+
+        >>> matcher = Compiler(Tokenizer.from_bytes()).compile_choice(["yes", "no", "not sure"]).matcher()
+        >>> matcher.accept_bytes(b"no"), matcher.is_complete(), matcher.accept_bytes(b"t s"), matcher.is_complete()
+        (True, True, True, False)
+        """
+        if isinstance(choices, str):
+            raise TypeError("choices is a list of strings, not one string")
+        unique = list(dict.fromkeys(choices))
+        return self._core.compile_choice(json.dumps(unique, ensure_ascii=False), limits=limits)
 
     def compile_ir(self, ir: str, *, limits: Limits | None = None) -> CompiledGrammar:
         """A grammar in the JSON form of the kernel's intermediate representation (`docs/api.md`)."""

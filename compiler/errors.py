@@ -4,6 +4,7 @@
       CompileError            compiling a source failed; `pointer` says where
         InvalidSchema         not JSON, or not a JSON Schema
         InvalidPattern        not a regular expression
+        InvalidGrammar        not an EBNF grammar, a choice or a structural tag
         UnsupportedSchema     well-formed, but not enforceable: `keyword`, `reason`, `remedy`
         UnsatisfiableSchema   nothing can match: `reason`
         LimitExceeded         the work hit a bound of `Limits`: `limit`, `value`
@@ -92,6 +93,10 @@ class InvalidSchema(_Located):
 
 class InvalidPattern(_Located):
     """The source is not a regular expression."""
+
+
+class InvalidGrammar(_Located):
+    """The source is not an EBNF grammar (`pointer` is "line 3, column 14"), not a choice, or not a structural tag."""
 
 
 class UnsupportedSchema(CompileError):

@@ -43,7 +43,7 @@ class Vocabulary:
 class Source:
     """One text to compile and what it is compiled with. Tokenizers play no part: units do not depend on them.
 
-    `kind`: "json_schema", "regex" or "ir". The options count for JSON Schema only. Equal content, equal `key`.
+    `kind`: "json_schema", "regex", "ebnf", "choice" or "ir". The options count for JSON Schema, `root` for EBNF. Equal content, equal `key`.
     """
 
     def __init__(
@@ -138,6 +138,9 @@ class Compiler:
         limits: Limits | None = None,
     ) -> CompiledGrammar: ...
     def compile_regex(self, pattern: str, *, limits: Limits | None = None) -> CompiledGrammar: ...
+    def compile_ebnf(self, grammar: str, *, root: str = "root", limits: Limits | None = None) -> CompiledGrammar: ...
+    def compile_choice(self, choices: str, *, limits: Limits | None = None) -> CompiledGrammar:
+        """`choices`: JSON text of a list of strings."""
     def compile_ir(self, ir: str, *, limits: Limits | None = None) -> CompiledGrammar:
         """`ir`: the JSON form of `ir::Grammar` (serde)."""
     def compile_tools(

@@ -57,7 +57,11 @@ pub struct RefEdge {
     pub target: u32,
 }
 
-/// A special token.
+/// `token` of a [`TokenEdge`] that stands for every token of which its state says nothing else. Which tokens there are is
+/// the vocabulary's business; those that end a text are none of them.
+pub const ANY_TOKEN: u32 = u32::MAX;
+
+/// A token, by id, or [`ANY_TOKEN`]. An edge to [`DEAD`] keeps its token from being any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TokenEdge {
     pub token: u32,

@@ -74,8 +74,10 @@ pub enum Expr {
         rule: RuleId,
         args: Vec<(u32, Option<u32>)>,
     },
-    /// A special token, by id.
+    /// A token, by id.
     Token(u32),
+    /// Any one token but these (sorted, unique).
+    TokenExcept(Vec<u32>),
     /// A reference that the caller of the whole grammar binds (the tags of a dispatch): the unit and its digest do not
     /// depend on what is bound.
     Hole(u32),

@@ -3,6 +3,7 @@
 
 pub mod automata;
 pub mod digest;
+pub mod ebnf;
 pub mod entry;
 pub mod error;
 pub mod exchange;

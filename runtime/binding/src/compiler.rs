@@ -135,6 +135,16 @@ impl PyCompiler {
         self.compile(py, Source::Regex, Text(Cow::Borrowed(pattern.as_bytes())), limits)
     }
 
+    #[pyo3(signature = (grammar, *, root = "root", limits = None))]
+    fn compile_ebnf(&self, py: Python<'_>, grammar: &str, root: &str, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
+        self.compile(py, Source::Ebnf { root: root.into() }, Text(Cow::Borrowed(grammar.as_bytes())), limits)
+    }
+
+    #[pyo3(signature = (choices, *, limits = None))]
+    fn compile_choice(&self, py: Python<'_>, choices: &str, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
+        self.compile(py, Source::Choice, Text(Cow::Borrowed(choices.as_bytes())), limits)
+    }
+
     #[pyo3(signature = (ir, *, limits = None))]
     fn compile_ir(&self, py: Python<'_>, ir: &str, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
         self.compile(py, Source::Ir, Text(Cow::Borrowed(ir.as_bytes())), limits)
@@ -431,7 +441,11 @@ fn digests(all: &[Bound<'_, PyBytes>]) -> PyResult<Vec<Digest>> {
 
 impl PyCompiler {
     fn compile(&self, py: Python<'_>, source: Source, text: Text<'_>, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
-        let origin = if source == Source::Regex { Origin::Pattern } else { Origin::Schema };
+        let origin = match source {
+            Source::Regex => Origin::Pattern,
+            Source::Ebnf { .. } | Source::Choice => Origin::Grammar,
+            Source::Schema(_) | Source::Ir => Origin::Schema,
+        };
         let limits = limits_of(limits);
         let (grammar, compiled) =
             py.detach(|| self.engine.grammar(&source, &text.0, limits)).map_err(|e| compile_error(py, e, origin))?;

@@ -12,6 +12,7 @@ use pyo3::types::PyDict;
 pub enum Origin {
     Schema,
     Pattern,
+    Grammar,
 }
 
 fn raise(py: Python<'_>, class: &str, message: String, attributes: Bound<'_, PyDict>) -> PyErr {
@@ -38,6 +39,7 @@ fn compile_instance<'py>(py: Python<'py>, error: &CompileError, origin: Origin) 
             match origin {
                 Origin::Schema => "InvalidSchema",
                 Origin::Pattern => "InvalidPattern",
+                Origin::Grammar => "InvalidGrammar",
             }
         }
         CompileError::Unsupported { pointer, keyword, reason, remedy } => {

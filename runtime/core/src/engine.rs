@@ -8,6 +8,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
+use gramary_compiler::ebnf;
+use gramary_compiler::fsm::ANY_TOKEN;
 use gramary_compiler::ir;
 use gramary_compiler::lower::cache::LoweringCache;
 use gramary_compiler::lower::grammar::lower_with;
@@ -15,6 +17,7 @@ use gramary_compiler::program::{Artifact, Program, UnitStore};
 use gramary_compiler::regex::{regex, Alphabet, Anchoring};
 use gramary_compiler::schema;
 use gramary_compiler::unit::Digest;
+use gramary_compiler::vocab::TokenKind;
 use gramary_compiler::{Budget, CompileError, Limits, Result};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -58,6 +61,12 @@ pub enum Source {
     Schema(SchemaOptions),
     Regex,
     Ir,
+    /// A grammar, from its rule `root` on.
+    Ebnf {
+        root: Box<str>,
+    },
+    /// A JSON array of strings.
+    Choice,
 }
 
 /// A compiled source and the notes of its front end.
@@ -247,6 +256,11 @@ impl Engine {
                 let rules = vec![ir::Rule { name: "pattern".into(), body: ir::Body::Expr(body) }];
                 (ir::Grammar { rules, root: 0 }, vec![])
             }
+            Source::Ebnf { root } => {
+                let compiled = ebnf::compile(utf8()?, root, &budget)?;
+                (compiled.grammar, compiled.warnings)
+            }
+            Source::Choice => (ebnf::choice(text, &budget)?, vec![]),
             Source::Ir => {
                 let grammar = serde_json::from_slice::<ir::Grammar>(text)
                     .map_err(|e| CompileError::invalid("", format!("not the JSON form of a grammar IR: {e}")))?;
@@ -261,8 +275,31 @@ impl Engine {
     /// A grammar of its own for one source.
     pub fn grammar(&self, source: &Source, text: &[u8], limits: Limits) -> Result<(Arc<Grammar>, Arc<Compiled>)> {
         let compiled = self.artifact(source, text, &limits)?;
+        self.check_tokens(&compiled)?;
         let program = Program::of(&self.store, compiled.artifact.clone());
         Ok((self.bind(program, limits, None), compiled))
+    }
+
+    /// Whether the tokens that units name are tokens of this vocabulary.
+    pub(crate) fn check_tokens(&self, compiled: &Compiled) -> Result<()> {
+        for &id in compiled.artifact.nodes.iter() {
+            let Some(node) = self.store.node(id) else { continue };
+            for e in node.unit.tokens.iter().filter(|e| e.token != ANY_TOKEN) {
+                self.check_token(e.token)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_token(&self, token: u32) -> Result<()> {
+        if self.tokens.vocab.kind(token) != TokenKind::Unused {
+            return Ok(());
+        }
+        let size = self.tokens.vocab.len();
+        let message = format!(
+            "the tokenizer has no token {token} (it has ids below {size}); take its id from the tokenizer in use"
+        );
+        Err(CompileError::invalid("", message))
     }
 
     /// A grammar for a program put together by the caller.

@@ -92,6 +92,14 @@ impl Access<'_> {
         }
     }
 
+    #[inline]
+    fn takes_tokens(&mut self, set: u32) -> Option<bool> {
+        match self {
+            Access::Read(t) => t.machine.takes_tokens(set),
+            Access::Write(t) => Some(t.machine.find_takes_tokens(set)),
+        }
+    }
+
     fn table(&self) -> &Table {
         match self {
             Access::Read(t) => t,
@@ -177,9 +185,23 @@ impl Matcher {
                         *word |= 1 << (t % 32);
                     }
                 }
+            } else if access.takes_tokens(step.set)? {
+                self.withhold_stops(access, step, row)?;
             }
             Some(())
         })
+    }
+
+    /// "Any token" of a grammar is none that ends the text: entries know nothing of stop tokens, so their bits are looked
+    /// at here.
+    fn withhold_stops(&self, access: &mut Access<'_>, step: Step, row: &mut [u32]) -> Option<()> {
+        for &t in self.stop_tokens.iter() {
+            let Some(word) = row.get(t as usize / 32).copied().filter(|w| w >> (t % 32) & 1 == 1) else { continue };
+            if self.advance(access, step, t, &mut VecDeque::new())?.is_none() {
+                row[t as usize / 32] = word & !(1 << (t % 32));
+            }
+        }
+        Some(())
     }
 
     /// Take one token. False: it is not allowed, and nothing has changed.
@@ -283,25 +305,59 @@ impl Matcher {
             return Some(self.stop_tokens.contains(&token).then_some(from));
         }
         let vocab = &self.grammar.tokens.vocab;
-        match vocab.kind(token) {
-            TokenKind::Text | TokenKind::Added => {
+        let kind = vocab.kind(token);
+        let as_token = kind != TokenKind::Unused && access.takes_tokens(from.set)?;
+        match (kind.is_text(), as_token) {
+            (true, false) => {
                 if let Some(step) = self.advance_bytes(access, from, vocab.bytes(token), events)? {
                     return Some(Some(step));
                 }
             }
-            TokenKind::Special => {
-                let Access::Write(table) = access else { return None };
-                let set = table.machine.step_token(from.set, token);
-                if set != DEAD_SET {
-                    return Some(Some(Step { set, ..from }));
+            (text, true) => {
+                if let Some(step) = self.advance_token(access, from, token, text, events)? {
+                    return Some(Some(step));
                 }
             }
-            TokenKind::Unused => {}
+            (false, false) => {}
         }
         if self.stop_tokens.contains(&token) && access.table().machine.is_done(from.set) {
             return Some(Some(Step { terminated: true, ..from }));
         }
         Some(None)
+    }
+
+    /// A token where it may count as itself, or as its bytes, or both.
+    fn advance_token(
+        &self,
+        access: &mut Access<'_>,
+        from: Step,
+        token: u32,
+        text: bool,
+        events: &mut VecDeque<TagEvent>,
+    ) -> Option<Option<Step>> {
+        let Access::Write(table) = access else { return None };
+        let any = !self.stop_tokens.contains(&token);
+        let itself = table.machine.step_token(from.set, token, any);
+        let bytes = if text { self.grammar.tokens.vocab.bytes(token) } else { &[] };
+        let had = events.len();
+        let spelled = if text { self.advance_bytes(access, from, bytes, events)? } else { None };
+        let mut step = match spelled {
+            Some(step) if itself == DEAD_SET => return Some(Some(step)),
+            None if itself == DEAD_SET => return Some(None),
+            Some(step) => step,
+            None => Step { at: from.at + bytes.len() as u64, ..from },
+        };
+        if spelled.is_some() {
+            // Which tag is open is known where both readings agree; events come from the set of both.
+            events.truncate(had);
+            (step.tag, step.events) = (from.tag, from.events);
+        }
+        let Access::Write(table) = access else { return None };
+        step.set = table.machine.union(itself, spelled.map_or(DEAD_SET, |s| s.set));
+        if self.grammar.tags.is_some() {
+            self.watch(table, &mut step, events);
+        }
+        Some(Some(step))
     }
 
     fn advance_bytes(

@@ -5,11 +5,19 @@ use gramary_compiler::FORMAT_VERSION;
 
 use crate::engine::{SchemaOptions, Source};
 
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EbnfOptions {
+    root: String,
+}
+
 impl Source {
     pub fn kind(&self) -> &'static str {
         match self {
             Source::Schema(_) => "json_schema",
             Source::Regex => "regex",
+            Source::Ebnf { .. } => "ebnf",
+            Source::Choice => "choice",
             Source::Ir => "ir",
         }
     }
@@ -19,7 +27,8 @@ impl Source {
         match self {
             // Booleans and numbers under fixed names: writing them cannot fail.
             Source::Schema(options) => serde_json::to_string(options).unwrap_or_default(),
-            Source::Regex | Source::Ir => "{}".to_owned(),
+            Source::Ebnf { root } => serde_json::json!({ "root": &**root }).to_string(),
+            Source::Regex | Source::Choice | Source::Ir => "{}".to_owned(),
         }
     }
 
@@ -34,6 +43,11 @@ impl Source {
                 .map(Source::Schema)
                 .map_err(|e| format!("the options of the source: {e}")),
             "regex" => none(Source::Regex),
+            "ebnf" => match serde_json::from_str::<EbnfOptions>(options) {
+                Ok(o) => Ok(Source::Ebnf { root: o.root.into() }),
+                Err(e) => Err(format!("the options of the source: {e}")),
+            },
+            "choice" => none(Source::Choice),
             "ir" => none(Source::Ir),
             _ => Err(format!("there is no kind of source called {kind:?}")),
         }

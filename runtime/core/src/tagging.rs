@@ -329,7 +329,7 @@ impl Engine {
             stop_after_last: frame.stop_after_last,
             open_end: frame.stops.is_empty(),
         };
-        let shape = dispatch::shape(&rule, &key.1, &Budget::new(limits.clone()))?;
+        let shape = dispatch::shape(&rule, &key.1, &[], &Budget::new(limits.clone()))?;
         if fsm_is_empty(&shape.fsm) && !dispatch::nullable(&rule) {
             return Err(CompileError::unsatisfiable("", "the text needs tags and none can be written"));
         }

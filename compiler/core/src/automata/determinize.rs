@@ -15,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::acts::Acts;
 use super::nfa::{Nfa, NfaState};
 use crate::error::Result;
-use crate::fsm::{Edge, Fsm, RefEdge, State, TokenEdge, DEAD, NONE, PLAIN, REJECT};
+use crate::fsm::{Edge, Fsm, RefEdge, State, TokenEdge, ANY_TOKEN, DEAD, NONE, PLAIN, REJECT};
 use crate::limits::Budget;
 
 /// An NFA state and the act pending before it.
@@ -223,6 +223,8 @@ impl Determinizer<'_> {
         self.gathered.clear();
         let mut refs: Vec<RefEdge> = vec![];
         let mut tokens: Vec<TokenEdge> = vec![];
+        // By member: where its tokens end.
+        let mut spoken: Vec<usize> = vec![];
         let mut fallback = NONE;
         for i in range {
             let (q, pending) = self.members[i];
@@ -240,6 +242,7 @@ impl Determinizer<'_> {
             for e in &state.tokens {
                 tokens.push(TokenEdge { act: self.acts.compose(pending, e.act)?, ..*e });
             }
+            spoken.push(tokens.len());
             if state.fallback != NONE {
                 if len == 1 && pending == PLAIN {
                     fallback = self.fallback_set(state.fallback)?;
@@ -252,6 +255,14 @@ impl Determinizer<'_> {
         self.states[id].fallback = fallback;
         self.byte_edges(id)?;
         self.ref_edges(id, refs)?;
+        if tokens.iter().any(|e| e.token == ANY_TOKEN) {
+            let blocked = spell_out(&mut tokens, &spoken);
+            self.token_edges(id, tokens)?;
+            let out = &mut self.states[id].tokens;
+            out.extend(blocked.into_iter().map(|token| TokenEdge { token, act: PLAIN, target: DEAD }));
+            out.sort_unstable();
+            return Ok(());
+        }
         self.token_edges(id, tokens)
     }
 
@@ -400,4 +411,30 @@ impl Determinizer<'_> {
         self.states[id].tokens = out;
         Ok(())
     }
+}
+
+/// "Any token" of one member is not that of another: every token that some member speaks of gets the edges that "any"
+/// stands for in the members that do not. `ends`: where each member's edges end. Returns the tokens that no member takes.
+fn spell_out(tokens: &mut Vec<TokenEdge>, ends: &[usize]) -> Vec<u32> {
+    let mut named: Vec<u32> = tokens.iter().map(|e| e.token).filter(|&t| t != ANY_TOKEN).collect();
+    named.sort_unstable();
+    named.dedup();
+    let mut more = vec![];
+    let mut from = 0;
+    for &to in ends {
+        let own = &tokens[from..to];
+        from = to;
+        let mut said: Vec<u32> = own.iter().map(|e| e.token).collect();
+        said.sort_unstable();
+        for any in own.iter().filter(|e| e.token == ANY_TOKEN) {
+            let silent = named.iter().filter(|t| said.binary_search(t).is_err());
+            more.extend(silent.map(|&token| TokenEdge { token, ..*any }));
+        }
+    }
+    tokens.extend(more);
+    tokens.retain(|e| e.target != DEAD);
+    let mut taken: Vec<u32> = tokens.iter().map(|e| e.token).collect();
+    taken.sort_unstable();
+    named.retain(|t| taken.binary_search(t).is_err());
+    named
 }

@@ -8,7 +8,7 @@
 //! procedure computes bisimilarity, which is sound.
 
 use super::classes::{merge, Backward, Classes};
-use crate::fsm::{Edge, Fsm, State, DEAD, NONE, PLAIN, REJECT};
+use crate::fsm::{Edge, Fsm, State, TokenEdge, ANY_TOKEN, DEAD, NONE, PLAIN, REJECT};
 
 /// Whether no string (and no sequence of references and tokens) is accepted.
 pub fn is_empty(fsm: &Fsm) -> bool {
@@ -119,13 +119,37 @@ fn prune(fsm: &mut Fsm, live: &[bool]) -> bool {
         }
         if !all {
             s.refs.retain(|e| alive(e.target));
-            s.tokens.retain(|e| alive(e.target));
+        }
+        if !s.tokens.is_empty() {
+            prune_tokens(&mut s.tokens, alive);
         }
         if s.edges.windows(2).any(|w| w[0] > w[1]) {
             s.edges.sort_unstable();
         }
     }
     changed
+}
+
+/// Removes token edges into dead states, or turns them into blocks where "any token" would take over.
+fn prune_tokens(tokens: &mut Vec<TokenEdge>, alive: impl Fn(u32) -> bool) {
+    if !tokens.iter().any(|e| e.token == ANY_TOKEN && alive(e.target)) {
+        tokens.retain(|e| alive(e.target));
+        return;
+    }
+    tokens.sort_unstable_by_key(|e| (e.token, !alive(e.target)));
+    let mut taken = NONE;
+    tokens.retain_mut(|e| {
+        if alive(e.target) {
+            taken = e.token;
+            return true;
+        }
+        (e.act, e.target) = (PLAIN, DEAD);
+        // One block a token, and none beside an edge that leads somewhere.
+        let first = e.token != taken && e.token != ANY_TOKEN;
+        taken = e.token;
+        first
+    });
+    tokens.sort_unstable();
 }
 
 /// Drops unused acts, callees and argument lists and sorts the rest, so that equal automata get equal tables.

@@ -15,7 +15,7 @@ use super::{Children, Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks, Walk
 use crate::fsm::Callee;
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
 use crate::unit::{has_byte, ByteSet};
-use crate::vocab::{Trie, Vocabulary};
+use crate::vocab::{TokenKind, Trie, Vocabulary};
 
 /// Sorted, disjoint ranges of the trie's token order.
 #[derive(Default)]
@@ -57,7 +57,7 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
     let mut leaves: Vec<u32> = vec![];
     let mut holes: Vec<FoundHole> = vec![];
     let mut hole_index: FxHashMap<(u32, u32), usize> = FxHashMap::default();
-    let special = m.tokens(start);
+    let tokens = m.tokens(start);
     // A start that itself stands before a hole is not noted: the matcher masks what the hole is bound to as an item of
     // its own (`Machine::hole_starts`), which is the same and needs no remainder of the whole vocabulary.
     // A state that loops on whitespace, say, takes tokens of nothing else as they are, and those that begin with some by
@@ -119,7 +119,9 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
             exits.push(Exit { to: ExitTo::Hole { state, regs }, rest: rest.into() });
         }
     }
-    Entry {
+    let mut special: Vec<u32> = tokens.named;
+    special.retain(|&t| vocab.kind(t) != TokenKind::Unused);
+    let mut entry = Entry {
         base: None,
         removed: Box::default(),
         accepted: match run {
@@ -139,8 +141,19 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
         special: special.into(),
         exits: exits.into(),
         bounds: None,
-        cost: began.elapsed().as_nanos() as u64,
+        cost: 0,
+    };
+    if let Some(but) = tokens.any_but {
+        // What bytes allow stays allowed, whatever is said of the tokens.
+        let mut words = entry.accepted.to_words(masks);
+        let all = (0..vocab.len() as u32).filter(|&t| vocab.kind(t) != TokenKind::Unused);
+        for t in all.filter(|t| but.binary_search(t).is_err()) {
+            words[t as usize / 32] |= 1 << (t % 32);
+        }
+        entry.accepted = TokenSet::Dense(words);
     }
+    entry.cost = began.elapsed().as_nanos() as u64;
+    entry
 }
 
 /// Whether `set`, reached at `node`, survives everything below it (R6).

@@ -188,6 +188,11 @@ impl Writer<'_> {
                 self.byte(12);
                 self.word(*t);
             }
+            Expr::TokenExcept(v) => {
+                self.byte(17);
+                self.word(v.len() as u32);
+                v.iter().for_each(|&t| self.word(t));
+            }
             Expr::Hole(h) => {
                 self.byte(13);
                 self.word(*h);

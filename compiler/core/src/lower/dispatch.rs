@@ -13,7 +13,8 @@
 //! After a trigger the tags of its hole follow, then the text begins anew. Of triggers that end at one place the longest
 //! counts. Where a longer pattern is still under way, a byte that continues it belongs to it; the tags of the shorter
 //! trigger must begin with another byte, so their hole is bound to a variant of the handler without those beginnings.
-//! Excluded strings bind the free text only, and a stop string that ends together with a trigger wins.
+//! Excluded strings bind the free text only, and a stop string that ends together with a trigger wins. A handler may match
+//! the empty string: then the text may also go on right after the trigger, with any byte that continues no longer pattern.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -47,12 +48,15 @@ pub struct HoleSpec {
 }
 
 /// The automaton of a dispatch whose handlers are bound later: `rule.handlers` is not looked at. Nothing will follow the
-/// triggers of which `untagged` holds the numbers, so they cannot be written.
-pub fn shape(rule: &DispatchRule, untagged: &[u32], budget: &Budget) -> Result<LoweredDispatch> {
-    let mut handlers = vec![Expr::Class(vec![(0, 255)]); rule.triggers.len()];
-    for &t in untagged {
-        if let Some(handler) = handlers.get_mut(t as usize) {
-            *handler = Expr::Never;
+/// triggers of which `untagged` holds the numbers, so they cannot be written; what follows those of `optional` may be empty.
+pub fn shape(rule: &DispatchRule, untagged: &[u32], optional: &[u32], budget: &Budget) -> Result<LoweredDispatch> {
+    let some = Expr::Class(vec![(0, 255)]);
+    let mut handlers = vec![some.clone(); rule.triggers.len()];
+    for (list, e) in [(untagged, Expr::Never), (optional, some.opt())] {
+        for &t in list {
+            if let Some(handler) = handlers.get_mut(t as usize) {
+                *handler = e.clone();
+            }
         }
     }
     lower_dispatch(&DispatchRule { handlers, ..rule.clone() }, &[], &[], budget)
@@ -70,7 +74,7 @@ pub fn lower_dispatch(
     rule_nullable: &[bool],
     budget: &Budget,
 ) -> Result<LoweredDispatch> {
-    check(rule, rule_nullable)?;
+    check(rule)?;
     let trie = Trie::new(rule, budget)?;
     let mut b = Build {
         rule,
@@ -87,9 +91,12 @@ pub fn lower_dispatch(
         specs: vec![],
         work: vec![],
         counting: Counting::of(rule),
+        empties: vec![],
     };
     let fsm = b.build()?;
-    if b.bindings.is_empty() && rule.min_tags > 0 || rule.max_tags.is_some_and(|max| max < rule.min_tags) {
+    if b.bindings.is_empty() && b.empties.is_empty() && rule.min_tags > 0
+        || rule.max_tags.is_some_and(|max| max < rule.min_tags)
+    {
         // More tags are needed than allowed, or longer patterns leave no tag a beginning: nothing matches.
         let nothing = Fsm { states: vec![State::default()], acts: vec![vec![]], ..Fsm::default() };
         return Ok(LoweredDispatch { fsm: nothing, bindings: vec![], holes: vec![] });
@@ -97,7 +104,7 @@ pub fn lower_dispatch(
     Ok(LoweredDispatch { fsm: minimize(fsm), bindings: b.bindings, holes: b.specs })
 }
 
-fn check(rule: &DispatchRule, rule_nullable: &[bool]) -> Result<()> {
+fn check(rule: &DispatchRule) -> Result<()> {
     if rule.handlers.len() != rule.triggers.len() {
         return Err(CompileError::invalid("", "each trigger needs one handler"));
     }
@@ -112,14 +119,7 @@ fn check(rule: &DispatchRule, rule_nullable: &[bool]) -> Result<()> {
             format!("the pattern {text:?} is not valid UTF-8, as free text must be"),
         ));
     }
-    for (t, h) in rule.triggers.iter().zip(&rule.handlers) {
-        if super::nullable(h, rule_nullable) {
-            let t = String::from_utf8_lossy(t);
-            return Err(CompileError::invalid(
-                "",
-                format!("what follows the trigger {t:?} may be empty; it must not be"),
-            ));
-        }
+    for t in &rule.triggers {
         if let Some(p) = rule.stops.iter().chain(&rule.excludes).find(|p| memchr::memmem::find(t, p).is_some()) {
             let (t, p) = (String::from_utf8_lossy(t), String::from_utf8_lossy(p));
             return Err(CompileError::invalid(
@@ -357,6 +357,8 @@ struct Build<'a> {
     /// Nodes whose states are still to be filled.
     work: Vec<u32>,
     counting: Counting,
+    /// States of triggers after which the tag may be empty, and the bytes that longer patterns take.
+    empties: Vec<(u32, Vec<u8>)>,
 }
 
 /// The state that the text ends in.
@@ -372,6 +374,7 @@ impl Build<'_> {
         while let Some(node) = self.work.pop() {
             self.fill(node)?;
         }
+        self.skip_tags(root)?;
         match self.counting.tags {
             // The text begins like after a tag; only it must not be empty here.
             None => self.asm.states[start as usize].fallback = root,
@@ -514,13 +517,16 @@ impl Build<'_> {
 
     /// The hole of a trigger, whose tags must not begin with `taken`, at `state`.
     fn hand_over(&mut self, state: u32, trigger: u32, taken: Vec<u8>) -> Result<()> {
+        if super::nullable(&self.rule.handlers[trigger as usize], self.rule_nullable) {
+            self.empties.push((state, taken.clone()));
+        }
         let key = (trigger, taken);
         let hole = match self.holes.get(&key) {
             Some(&h) => h,
             None => {
                 let handler = &self.rule.handlers[trigger as usize];
-                let bound = if *handler == Expr::Never {
-                    // The state leads nowhere (unless a longer pattern goes on) and is dropped.
+                let bound = if matches!(handler, Expr::Never | Expr::Empty) {
+                    // The state leads nowhere (unless a longer pattern goes on, or the tag is empty) and is dropped.
                     None
                 } else if key.1.is_empty() {
                     Some(handler.clone())
@@ -538,8 +544,17 @@ impl Build<'_> {
             }
         };
         let Some(hole) = hole else { return Ok(()) };
+        for (ops, target) in self.ways_on()? {
+            let act = self.asm.acts.intern(&ops)?;
+            self.asm.states[state as usize].refs.push(RefEdge { callee: hole, args: NONE, act, target });
+        }
+        Ok(())
+    }
+
+    /// How the text goes on with a tag: what is counted, and the state after it.
+    fn ways_on(&mut self) -> Result<SmallVec<[(Vec<Op>, u32); 2]>> {
         let tick: &[Op] = if self.counting.tags.is_some() { &[Op::Tick { r: 0 }] } else { &[] };
-        let ways: SmallVec<[(Vec<Op>, u32); 2]> = match self.counting.last {
+        Ok(match self.counting.last {
             Last::No => [(tick.to_vec(), self.node(0)?)].into_iter().collect(),
             Last::Only => [(vec![], END)].into_iter().collect(),
             Last::Counter(r) => {
@@ -551,10 +566,41 @@ impl Build<'_> {
                     ([ops.as_slice(), &[Op::Room { r }]].concat(), [ops.as_slice(), &[Op::Exit { r }]].concat());
                 [(on, self.node(0)?), (end, END)].into_iter().collect()
             }
-        };
-        for (ops, target) in ways {
-            let act = self.asm.acts.intern(&ops)?;
-            self.asm.states[state as usize].refs.push(RefEdge { callee: hole, args: NONE, act, target });
+        })
+    }
+
+    /// A tag without text: the state of its trigger also does what the root does, but for bytes that a longer pattern takes.
+    fn skip_tags(&mut self, root: u32) -> Result<()> {
+        for (state, taken) in self.empties.clone() {
+            let mut edges = std::mem::take(&mut self.asm.states[state as usize].edges);
+            let mut accept = REJECT;
+            for (ops, target) in self.ways_on()? {
+                let act = self.asm.acts.intern(&ops)?;
+                let to = &self.asm.states[target as usize];
+                if to.accept != REJECT && (accept == REJECT || target == root) {
+                    // Where both ways may end, the text may go on, and that it may end is all that is left to ask.
+                    accept = match self.counting.last {
+                        Last::Counter(_) if target == root => {
+                            self.asm.acts.intern(&[Op::Tick { r: 0 }, Op::Exit { r: 0 }])?
+                        }
+                        _ => self.asm.acts.compose(act, to.accept)?,
+                    };
+                }
+                for e in self.asm.states[target as usize].edges.clone() {
+                    let act = self.asm.acts.compose(act, e.act)?;
+                    let mut lo = e.lo as u16;
+                    let stops = taken.iter().filter(|&&b| e.lo <= b && b <= e.hi).map(|&b| b as u16);
+                    for stop in stops.chain([e.hi as u16 + 1]).collect::<SmallVec<[u16; 8]>>() {
+                        if lo < stop {
+                            edges.push(Edge { lo: lo as u8, hi: (stop - 1) as u8, act, ..e });
+                        }
+                        lo = stop + 1;
+                    }
+                }
+            }
+            edges.sort_unstable();
+            let s = &mut self.asm.states[state as usize];
+            (s.edges, s.accept) = (edges, accept);
         }
         Ok(())
     }

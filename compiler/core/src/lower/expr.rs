@@ -27,7 +27,9 @@ use crate::automata::nfa::{Nfa, NfaState};
 use crate::automata::utf8::{self, Template, FINAL};
 use crate::automata::{determinize, minimize, product};
 use crate::error::{CompileError, Result};
-use crate::fsm::{Callee, Edge, Fsm, KeyRegister, Op, RefEdge, TokenEdge, DEAD, NONE, PLAIN, REJECT, UNBOUNDED};
+use crate::fsm::{
+    Callee, Edge, Fsm, KeyRegister, Op, RefEdge, TokenEdge, ANY_TOKEN, DEAD, NONE, PLAIN, REJECT, UNBOUNDED,
+};
 use crate::ir::{Dfa, Expr};
 use crate::limits::Budget;
 
@@ -248,6 +250,14 @@ impl<'a> Builder<'a> {
             Expr::Token(id) => {
                 self.only_outside("a special token")?;
                 self.token(from, *id, PLAIN, to);
+            }
+            Expr::TokenExcept(except) => {
+                self.only_outside("a set of tokens")?;
+                // A state of its own: what is excluded here may be allowed beside it.
+                let at = self.state()?;
+                self.epsilon(from, PLAIN, at);
+                except.iter().for_each(|&t| self.token(at, t, PLAIN, DEAD));
+                self.token(at, ANY_TOKEN, PLAIN, to);
             }
             Expr::Hole(h) => {
                 self.only_outside("a hole")?;

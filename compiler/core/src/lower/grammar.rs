@@ -237,6 +237,9 @@ impl<'g> Lowering<'g> {
                     if cut {
                         pruned.handlers.iter_mut().for_each(|h| prune(h, &facts));
                     }
+                    for h in pruned.handlers.iter_mut().filter(|h| !nonempty(h, &facts)) {
+                        *h = if nullable(h, &facts.nullable) { Expr::Empty } else { Expr::Never };
+                    }
                     let lowered = lower_dispatch(&pruned, &self.grammar.rules, &facts.nullable, self.budget)?;
                     for (i, e) in lowered.bindings.into_iter().enumerate() {
                         let bound = match e {
@@ -425,7 +428,7 @@ fn nonempty(e: &Expr, facts: &Facts) -> bool {
         Expr::Alt(v) => v.iter().any(|e| nonempty(e, facts)),
         Expr::Repeat { body, max, min } => *max != Some(0) && max.is_none_or(|m| *min <= m) && nonempty(body, facts),
         Expr::Rule(r) | Expr::Call { rule: r, .. } => facts.nonempty[*r as usize],
-        Expr::Token(_) | Expr::Hole(_) | Expr::And(_) | Expr::Sub(..) => true,
+        Expr::Token(_) | Expr::TokenExcept(_) | Expr::Hole(_) | Expr::And(_) | Expr::Sub(..) => true,
         Expr::Automaton(d) => d.states.iter().any(|s| !s.edges.is_empty()),
     }
 }
@@ -438,7 +441,7 @@ fn object_possible(o: &ObjectRule, facts: &Facts) -> bool {
 }
 
 fn dispatch_possible(d: &crate::ir::DispatchRule, facts: &Facts) -> bool {
-    d.min_tags == 0 || d.handlers.iter().any(|h| nonempty(h, facts))
+    d.min_tags == 0 || d.handlers.iter().any(|h| possible(h, facts))
 }
 
 /// Cuts out references to rules that match nothing (or nothing but the empty string).

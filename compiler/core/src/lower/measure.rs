@@ -72,9 +72,13 @@ pub fn nullable(e: &Expr, rule_nullable: &[bool]) -> bool {
                 continue;
             }
             Expr::Automaton(d) => d.states.first().is_some_and(|s| s.accept),
-            Expr::Never | Expr::Class(_) | Expr::Chars(_) | Expr::JsonChars { .. } | Expr::Token(_) | Expr::Hole(_) => {
-                false
-            }
+            Expr::Never
+            | Expr::Class(_)
+            | Expr::Chars(_)
+            | Expr::JsonChars { .. }
+            | Expr::Token(_)
+            | Expr::TokenExcept(_)
+            | Expr::Hole(_) => false,
         };
         // Hand the value to the frames above until one of them asks for another operand.
         loop {

@@ -93,7 +93,9 @@ impl Machine {
         if keep_waits {
             self.waits.extend_from_slice(&waits);
         }
+        let tokens = scan.iter().any(|i| !self.nodes[i.node as usize].unit.own_tokens(i.state).is_empty());
         let s = &mut self.sets[set as usize];
+        s.tokens = tokens;
         s.scan = (scan_at, scan_at + scan.len() as u32);
         s.waits = (waits_at, self.waits.len() as u32);
         s.live = live;

@@ -32,8 +32,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::fsm::{Callee, PLAIN};
-use crate::fsm::{NONE, REJECT};
+use crate::fsm::{Callee, ANY_TOKEN, DEAD, NONE, PLAIN, REJECT};
 use crate::program::Program;
 use crate::tails::Alias;
 use crate::unit::{has_byte, ByteSet, Link, Node, Unit};
@@ -58,6 +57,21 @@ pub struct SetLoop {
     pub bytes: ByteSet,
     pub utf8: bool,
     pub rounds: u32,
+}
+
+/// What tokens may follow, as tokens and not by their bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NextTokens {
+    /// Sorted ids.
+    pub named: Vec<u32>,
+    /// Every token may, but for these (sorted, none of them named).
+    pub any_but: Option<Vec<u32>>,
+}
+
+impl NextTokens {
+    pub fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.any_but.is_none()
+    }
 }
 
 /// One Earley item.
@@ -109,6 +123,8 @@ struct Set {
     left: bool,
     /// Some kernel item of an entry under construction stands before a hole.
     hole: bool,
+    /// Some item takes tokens as tokens.
+    tokens: bool,
     slots: u8,
     lo: [u8; SLOTS],
     hi: [u8; SLOTS],
@@ -317,6 +333,7 @@ impl Machine {
                 done: fresh.contains(&DONE),
                 left: fresh.contains(&LEFT),
                 hole: false,
+                tokens: false,
                 slots: 0,
                 lo: [0; SLOTS],
                 hi: [0; SLOTS],
@@ -435,8 +452,35 @@ impl Machine {
         self.rows[row + lo as usize..=row + hi as usize].fill(target);
     }
 
-    /// The set after special token `token`; not memoised.
-    pub fn step_token(&mut self, set: u32, token: u32) -> u32 {
+    /// Whether some item of the set takes tokens as tokens; `None` if nobody has looked yet.
+    #[inline]
+    pub fn takes_tokens(&self, set: u32) -> Option<bool> {
+        let s = &self.sets[set as usize];
+        s.expanded.then_some(s.tokens)
+    }
+
+    /// The same, looking if need be.
+    pub fn find_takes_tokens(&mut self, set: u32) -> bool {
+        self.ensure(set);
+        self.sets[set as usize].tokens
+    }
+
+    /// The set of two sets' items.
+    pub fn union(&mut self, a: u32, b: u32) -> u32 {
+        if a == b || b == DEAD_SET {
+            return a;
+        }
+        if a == DEAD_SET {
+            return b;
+        }
+        self.fresh.clear();
+        self.fresh.extend_from_slice(self.kernels.get(a));
+        self.fresh.extend_from_slice(self.kernels.get(b));
+        self.intern_fresh()
+    }
+
+    /// The set after `token` as a token; not memoised. `any`: edges of [`ANY_TOKEN`] take it, too.
+    pub fn step_token(&mut self, set: u32, token: u32, any: bool) -> u32 {
         self.ensure(set);
         self.fresh.clear();
         self.visited.clear();
@@ -444,7 +488,10 @@ impl Machine {
         for j in from..to {
             let item = self.scans[j as usize];
             let unit = self.nodes[item.node as usize].unit.clone();
-            for e in unit.own_tokens(item.state).iter().filter(|e| e.token == token) {
+            let edges = unit.own_tokens(item.state);
+            let named = edges.iter().any(|e| e.token == token);
+            let label = if named || !any { token } else { ANY_TOKEN };
+            for e in edges.iter().filter(|e| e.token == label && e.target != DEAD) {
                 if let Some(regs) = self.act(&unit, e.act, item.regs) {
                     self.push(&unit, Item { state: e.target, regs, ..item });
                 }
@@ -453,23 +500,40 @@ impl Machine {
         self.intern_fresh()
     }
 
-    /// Special tokens that may follow.
-    pub fn tokens(&mut self, set: u32) -> Vec<u32> {
+    /// Tokens that may follow as tokens.
+    pub fn tokens(&mut self, set: u32) -> NextTokens {
         self.ensure(set);
         let (from, to) = self.sets[set as usize].scan;
-        let mut found = vec![];
+        let mut next = NextTokens::default();
         for j in from..to {
             let item = self.scans[j as usize];
             let unit = self.nodes[item.node as usize].unit.clone();
-            for e in unit.own_tokens(item.state) {
+            let edges = unit.own_tokens(item.state);
+            let mut any = false;
+            for e in edges.iter().filter(|e| e.target != DEAD) {
                 if self.act(&unit, e.act, item.regs).is_some() {
-                    found.push(e.token);
+                    match e.token {
+                        ANY_TOKEN => any = true,
+                        token => next.named.push(token),
+                    }
+                }
+            }
+            if any {
+                let named = |t: &u32| edges.iter().any(|e| e.token == *t);
+                match &mut next.any_but {
+                    Some(but) => but.retain(named),
+                    but => *but = Some(edges.iter().map(|e| e.token).filter(|&t| t != ANY_TOKEN).collect()),
                 }
             }
         }
-        found.sort_unstable();
-        found.dedup();
-        found
+        next.named.sort_unstable();
+        next.named.dedup();
+        if let Some(but) = &mut next.any_but {
+            but.retain(|t| next.named.binary_search(t).is_err());
+            but.sort_unstable();
+            but.dedup();
+        }
+        next
     }
 
     /// Add an item to the set under construction, and what its completion brings.

@@ -133,8 +133,19 @@ fn impossible_patterns_are_named() {
     d.excludes = vec![b"b".to_vec()];
     let error = lower_dispatch(&d, &[], &[], &Budget::new(Limits::default())).unwrap_err();
     assert!(error.to_string().contains("\"abc\" can never be written"), "{error}");
-    let d = dispatch(&[("a", Expr::lit("x").opt())]);
-    assert!(lower_dispatch(&d, &[], &[], &Budget::new(Limits::default())).is_err());
+}
+
+#[test]
+fn a_tag_may_be_empty() {
+    let mut d = dispatch(&[("a", Expr::lit("x").opt()), ("ab", Expr::lit("!"))]);
+    check(d.clone(), &["a", "ax", "aa", "ac", "axb", "ab!", "zaz"], &["ab", "abx", "axab"]);
+    d.min_tags = 1;
+    check(d.clone(), &["a", "ax", "za", "aza"], &["", "z", "ab"]);
+    (d.max_tags, d.stop_after_last) = (Some(2), true);
+    check(d, &["a", "az", "aa", "axa", "azax"], &["aaz", "aaa", "ax!a!"]);
+    let mut only = dispatch(&[("a", Expr::Empty)]);
+    (only.min_tags, only.max_tags) = (1, Some(1));
+    check(only, &["a", "xay"], &["aa", "x"]);
 }
 
 /// The meaning of a dispatch, read off its definition, for handlers that are lists of words.
@@ -143,11 +154,15 @@ fn allows(d: &DispatchRule, words: &[Vec<&str>], text: &[u8]) -> bool {
         return false;
     }
     // All (text since the last tag, tags, position) that are possible.
-    let mut work = vec![(0usize, 0usize, 0u32)];
+    // After an empty tag: the bytes that belong to a longer pattern.
+    let mut work = vec![(0usize, 0usize, 0u32, vec![])];
     let ends = |s: &[u8], list: &[Vec<u8>]| list.iter().any(|p| s.ends_with(p));
     let mut seen = std::collections::HashSet::new();
-    while let Some((from, at, tags)) = work.pop() {
-        if !seen.insert((from, at, tags)) {
+    while let Some((from, at, tags, barred)) = work.pop() {
+        if !seen.insert((from, at, tags, barred.clone())) {
+            continue;
+        }
+        if text.get(at).is_some_and(|b| barred.contains(b)) {
             continue;
         }
         let free = &text[from..at];
@@ -162,14 +177,14 @@ fn allows(d: &DispatchRule, words: &[Vec<&str>], text: &[u8]) -> bool {
                 }
             }
             for w in &words[t] {
-                if text[at..].starts_with(w.as_bytes()) && !continues.contains(&w.as_bytes()[0]) {
+                if text[at..].starts_with(w.as_bytes()) && w.bytes().next().is_none_or(|b| !continues.contains(&b)) {
                     let to = at + w.len();
                     if d.max_tags == Some(tags + 1) && d.stop_after_last {
                         if to == text.len() {
                             return true;
                         }
                     } else {
-                        work.push((to, to, tags + 1));
+                        work.push((to, to, tags + 1, if w.is_empty() { continues.clone() } else { vec![] }));
                     }
                 }
             }
@@ -190,7 +205,7 @@ fn allows(d: &DispatchRule, words: &[Vec<&str>], text: &[u8]) -> bool {
             if ends(free, &d.triggers) && Some(tags) == d.max_tags {
                 continue;
             }
-            work.push((from, at + 1, tags));
+            work.push((from, at + 1, tags, vec![]));
         }
     }
     false
@@ -202,7 +217,7 @@ proptest! {
     #[test]
     fn accepts_what_it_should(
         triggers in proptest::collection::btree_set("[abc]{1,4}", 1..4),
-        pick in proptest::collection::vec(proptest::collection::vec(0usize..6, 1..4), 3),
+        pick in proptest::collection::vec(proptest::collection::vec(0usize..7, 1..4), 3),
         stops in proptest::sample::select(vec![vec![], vec!["."], vec![".", "e."], vec!["abca"], vec!["cc"]]),
         excludes in proptest::sample::select(vec![vec![], vec!["!"], vec!["bab"], vec!["a!"]]),
         min in 0u32..3,
@@ -211,7 +226,7 @@ proptest! {
         open_end in any::<bool>(),
         texts in proptest::collection::vec("([abcxe.!]|aX|by|bc){0,9}", 120),
     ) {
-        let choice = ["x", "aX", "by", "cy", "bc", "e."];
+        let choice = ["x", "aX", "by", "cy", "bc", "e.", ""];
         let words: Vec<Vec<&str>> =
             triggers.iter().zip(&pick).map(|(_, p)| p.iter().map(|&i| choice[i]).collect()).collect();
         let mut d = dispatch(&[]);
