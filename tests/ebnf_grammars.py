@@ -1,10 +1,9 @@
-"""Random EBNF grammars with a recogniser of their own: what a text means is read off the tree, not off any parser's table."""
+"""Random EBNF grammars with a recogniser of their own: what a text means is read off the tree, not off a parser."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Union
 
 ALPHABET = "abc-é"
 
@@ -42,7 +41,7 @@ class Repeat:
     most: int | None
 
 
-Node = Union[Literal, CharClass, Name, Sequence, Either, Repeat]
+Node = Literal | CharClass | Name | Sequence | Either | Repeat
 
 
 @dataclass
@@ -120,7 +119,7 @@ def show(node: Node, inside: bool = False) -> str:
     mark = {(0, None): "*", (1, None): "+", (0, 1): "?"}.get(bounds)
     if mark is None:
         least, most = bounds
-        mark = "{%d}" % least if least == most else "{%d,%s}" % (least, "" if most is None else most)
+        mark = f"{{{least}}}" if least == most else f"{{{least},{'' if most is None else most}}}"
     return body + mark
 
 

@@ -145,7 +145,7 @@ def test_choice(compiler: Compiler) -> None:
     grammar = compiler.compile_choice(choices)
     for text in choices:
         matcher = grammar.matcher()
-        assert matcher.accept_bytes(text) and matcher.is_complete()
+        assert (matcher.accept_bytes(text), matcher.is_complete()) == (True, True)
     for text in ("y", "nope", "no,", "yes "):
         matcher = grammar.matcher()
         assert not (matcher.accept_bytes(text) and matcher.is_complete())
