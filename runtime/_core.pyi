@@ -54,6 +54,7 @@ class Source:
         property_order: str = "declared",
         whitespace: str = "flexible",
         lenient: bool = False,
+        root: str = "root",
     ) -> None: ...
     @staticmethod
     def from_parts(kind: str, options: str, text: bytes) -> Source:

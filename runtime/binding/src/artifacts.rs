@@ -56,7 +56,8 @@ impl PySource {
     pub fn origin(&self) -> Origin {
         match self.source {
             Source::Regex => Origin::Pattern,
-            _ => Origin::Schema,
+            Source::Ebnf { .. } | Source::Choice => Origin::Grammar,
+            Source::Schema(_) | Source::Ir => Origin::Schema,
         }
     }
 }
@@ -64,16 +65,18 @@ impl PySource {
 #[pymethods]
 impl PySource {
     #[new]
-    #[pyo3(signature = (kind, text, *, property_order = "declared", whitespace = "flexible", lenient = false))]
+    #[pyo3(signature = (kind, text, *, property_order = "declared", whitespace = "flexible", lenient = false, root = "root"))]
     fn new(
         kind: &str,
         text: &Bound<'_, PyAny>,
         property_order: &str,
         whitespace: &str,
         lenient: bool,
+        root: &str,
     ) -> PyResult<PySource> {
         let source = match kind {
             "json_schema" => Source::Schema(schema_options(property_order, whitespace, lenient)?),
+            "ebnf" => Source::Ebnf { root: root.into() },
             _ => Source::from_parts(kind, "{}").map_err(PyValueError::new_err)?,
         };
         Ok(PySource::of(source, &text_of(text)?))

@@ -16,8 +16,6 @@ mod calls;
 mod inline;
 mod lexer;
 mod parse;
-#[cfg(test)]
-mod tests;
 
 use crate::error::{CompileError, Result};
 use crate::ir::Grammar;

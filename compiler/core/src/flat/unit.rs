@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Malformed, Read, Reader, Writer};
 use crate::fsm::{
-    Callee, Edge, Fsm, KeyRegister, Op, RefEdge, State, TokenEdge, DEAD, NONE, NO_COUNTER, PLAIN, REJECT,
+    Callee, Edge, Fsm, KeyRegister, Op, RefEdge, State, TokenEdge, ANY_TOKEN, DEAD, NONE, NO_COUNTER, PLAIN, REJECT,
 };
 use crate::ir::PropertyOrder;
 use crate::unit::{Digest, Node, Unit};
@@ -366,7 +366,8 @@ impl FlatUnit {
                     return Err(Malformed("a reference leads nowhere"));
                 }
             }
-            if s.tokens.iter().any(|e| !act(e.act) || e.target >= n) {
+            let blocks = |e: &TokenEdge| e.target == DEAD && e.token != ANY_TOKEN;
+            if s.tokens.iter().any(|e| !act(e.act) || e.target >= n && !blocks(e)) {
                 return Err(Malformed("a token edge leads nowhere"));
             }
             let fallback =
