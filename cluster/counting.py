@@ -1,7 +1,7 @@
 """Counters, gauges and histograms that cost little: plain numbers under a lock, with every label value known ahead.
 
 A `prometheus_client` counter and histogram cost 1.9 us an event, which is more than the look-up they would count. These
-cost a fraction of it, need no import, give a snapshot that one process can send another, and are turned into
+cost a fraction of it, need no import, and are turned into
 `prometheus_client`'s families only when somebody scrapes (`gramary.cluster.exposition`). Label values are enumerated,
 so nothing from outside can make the number of series grow: what is not known counts as "other" where a label has that
 value, and is a `ValueError` where it has not.
@@ -199,6 +199,15 @@ class Histogram(Family):
 
         return observe
 
+    def load(self, counts: Sequence[int], total: float, *labels: str) -> None:
+        """Take over what was counted elsewhere: a number for each bucket and one beyond, and the sum."""
+        if len(counts) != len(self.buckets) + 1:
+            raise ValueError(f"{self.name} has {len(self.buckets) + 1} buckets, not {len(counts)}")
+        row = self._row(labels)
+        with self._lock:
+            self._counts[row][:] = counts
+            self._sums[row] = total
+
     def count(self, *labels: str) -> int:
         """How many were counted."""
         return sum(self._counts[self._row(labels)])
@@ -228,10 +237,6 @@ class Group:
     def families(self) -> list[Family]:
         """All of them, in order of declaration."""
         return [value for value in vars(self).values() if isinstance(value, Family)]
-
-    def snapshot(self) -> dict[str, list[Any]]:
-        """Every counter and histogram by name, for a process that has no endpoint of its own. Gauges do not add up."""
-        return {one.name: one.snapshot() for one in self.families() if not isinstance(one, Gauge)}
 
 
 def _after_fork() -> None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from gramary.cluster.reports import WorkerReports
-
 _log = get_logger(__name__)
 
 MOST_CONNECTIONS = 16
@@ -34,10 +32,10 @@ TIMEOUT_S = 10.0
 
 
 class Collector:
-    """What a scrape collects: groups of this process, the sums of its workers, and what is running here."""
+    """What a scrape collects: groups of this process, and what is running here."""
 
-    def __init__(self, groups: Iterable[Group], reports: WorkerReports | None = None) -> None:
-        self._groups, self._reports = list(groups), reports
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._groups = list(groups)
 
     def collect(self) -> Iterator[Metric]:
         """The families as `prometheus_client` has them."""
@@ -48,8 +46,6 @@ class Collector:
         for group in self._groups:
             for family in group.families():
                 yield _metric(family, family.snapshot())
-        for family, totals in self._reports.families() if self._reports else []:
-            yield _metric(family, totals)
 
 
 def _metric(family: Family, values: list[Any]) -> Metric:
@@ -69,12 +65,12 @@ def _metric(family: Family, values: list[Any]) -> Metric:
     return metric
 
 
-def make_registry(*groups: Group, reports: WorkerReports | None = None) -> CollectorRegistry:
+def make_registry(*groups: Group) -> CollectorRegistry:
     """A registry of its own, with the process's memory, CPU time and open files."""
     from prometheus_client import CollectorRegistry, ProcessCollector
 
     registry = CollectorRegistry(auto_describe=True)
-    registry.register(Collector(groups, reports))
+    registry.register(Collector(groups))
     ProcessCollector(registry=registry)
     return registry
 

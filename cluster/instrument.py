@@ -15,7 +15,6 @@ from gramary.cluster.records import Kind
 
 if TYPE_CHECKING:
     from gramary.cluster.credentials import Credentials
-    from gramary.cluster.reports import WorkerReports
     from gramary.cluster.stats import TokenizerFigures
     from gramary.cluster.store.live import LiveStore
     from gramary.cluster.wire.server import WireServer
@@ -169,11 +168,6 @@ def follow_verifier(metrics: NodeMetrics, verifier: Verifier, store: LiveStore |
     metrics.quarantined.follow(
         lambda: {(): len(verifier.quarantined_origins() | (store.quarantined if store is not None else frozenset()))}
     )
-
-
-def follow_workers(metrics: NodeMetrics, reports: WorkerReports) -> None:
-    """How many workers report."""
-    metrics.workers_reporting.follow(lambda: {(): reports.workers()})
 
 
 def follow_credentials(metrics: NodeMetrics, credentials: Credentials) -> None:

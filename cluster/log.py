@@ -90,7 +90,7 @@ def _take_fields(_logger: Any, _method: str, event: MutableMapping[str, Any]) ->
     if isinstance(given, dict):
         for name, value in list(given.items())[:MOST_FIELDS]:
             event[name if name not in event and name not in _RESERVED else f"field_{name}"] = _cut(value)
-    event["event"] = _cut(event["event"])
+    event["event"] = _cut(getattr(record, "event", event["event"]))
     from gramary.cluster.trace import current_ids
 
     ids = current_ids()

@@ -131,7 +131,6 @@ class NodeMetrics(Group):
         self.credentials_stale = Gauge(
             "gramary_credentials_stale", "Token, key and certificate files that could not be read at the last look."
         )
-        self.workers_reporting = Gauge("gramary_workers_reporting", "Worker processes whose counts are included here.")
 
     def lookup(self, tier: str, result: str, seconds: float) -> None:
         """Count one look-up."""
@@ -140,13 +139,13 @@ class NodeMetrics(Group):
 
 
 class WorkerMetrics(Group):
-    """What an inference worker counts. It has no endpoint: its agent shows the sum of its workers (`reports`)."""
+    """What an inference worker counts; it serves them itself (`gramary.cluster.worker_metrics`)."""
 
     def __init__(self) -> None:
-        tiers = ("process", "lmdb", "peer", "cluster", "local")
+        tiers = ("admission", "process", "lmdb", "peer", "cluster", "local")
         self.compile_duration = Histogram(
             "gramary_worker_compile_duration_seconds",
-            "From a request's grammar to a matcher, by the dearest tier that was needed.",
+            "From a request's grammar to a matcher, by the dearest tier that was needed; admission: judging it.",
             {"tier": tiers},
             buckets=FAST_BUCKETS,
         )

@@ -323,6 +323,10 @@ class Worker(Section):
         default=32, ge=0, le=4096, description="mask entries built in the background when a request arrives"
     )
     take_over: bool = Field(default=False, description="answer to requests for the xgrammar backend too")
+    metrics_listen: str = Field(
+        default="",
+        description="address of this worker's own `/metrics`; taken ports are passed over, up to 15; empty: none",
+    )
     grammars: int = Field(
         default=256, ge=0, le=65536, description="compiled grammars kept for requests that ask for the same again"
     )
@@ -350,7 +354,7 @@ class Worker(Section):
 
 
 class Metrics(Section):
-    """Prometheus."""
+    """Prometheus, of a node."""
 
     listen: str = Field(
         default="127.0.0.1:9171",

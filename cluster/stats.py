@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gramary.cluster.counting import Group, Histogram
-from gramary.cluster.reports import WorkerReports
 
 MOST_VALUES = 5000
 MOST_TOKENIZERS = 100
@@ -145,11 +144,10 @@ def _hex(value: Any) -> bytes:
     return bytes.fromhex(value)
 
 
-def values_of(groups: Iterable[Group], reports: WorkerReports | None = None) -> dict[str, float]:
+def values_of(groups: Iterable[Group]) -> dict[str, float]:
     """What is not zero in these groups, by series; of a histogram its `_count` and `_sum`."""
-    families = [(one, one.snapshot()) for group in groups for one in group.families()]
     out: dict[str, float] = {}
-    for family, rows in [*families, *(reports.families() if reports else [])]:
+    for family, rows in ((one, one.snapshot()) for group in groups for one in group.families()):
         for labels, value in zip(family.rows, rows, strict=True):
             pairs = ",".join(f'{name}="{text}"' for name, text in zip(family.labels, labels, strict=True))
             braces = f"{{{pairs}}}" if pairs else ""

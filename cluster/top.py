@@ -176,7 +176,6 @@ def _notes(one: NodeStats) -> Text:
         ("corrupt", "gramary_corruption_total"),
         ("quarantined", "gramary_quarantined_origins"),
         ("store errors", "gramary_store_errors_total"),
-        ("fallbacks", "gramary_worker_fallbacks_total"),
         ("workers lost", "gramary_executor_restarts_total"),
     )
     said = [f"{one.total(metric):,.0f} {name}" for name, metric in notes if one.total(metric)]

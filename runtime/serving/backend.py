@@ -30,6 +30,7 @@ from gramary.compiler.errors import CompileError, LimitExceeded
 from gramary.runtime._core import CompiledGrammar, Matcher
 from gramary.runtime.bitmask import Bitmask
 from gramary.runtime.serving.events import Events
+from gramary.runtime.serving.exposition import serve_counts
 from gramary.runtime.serving.metrics import WorkerCounts
 from gramary.runtime.serving.options import WorkerOptions
 from gramary.runtime.serving.source import Compiled, GrammarSource, Kind
@@ -67,6 +68,7 @@ class ServingBackend:
         self._quick = ThreadPoolExecutor(self.options.threads, thread_name_prefix="gramary-compile")
         self._slow = ThreadPoolExecutor(1, thread_name_prefix="gramary-slow", initializer=_lower_priority)
         self._closed = False
+        self._endpoint = serve_counts(self.counts, self.options.metrics_listen)
 
     def warm(self) -> Future[int]:
         """Start making ready what is likely to be asked for (`GrammarSource.warm`)."""
@@ -120,6 +122,8 @@ class ServingBackend:
         self._quick.shutdown(wait=False, cancel_futures=True)
         self._slow.shutdown(wait=False, cancel_futures=True)
         self.source.close()
+        if self._endpoint is not None:
+            self._endpoint.close()
 
     def _submit(self, key: bytes, kind: Kind, spec: str) -> Future[CompiledGrammar]:
         promise: Future[CompiledGrammar] = Future()

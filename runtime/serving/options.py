@@ -44,6 +44,8 @@ class WorkerOptions:
     """What judging a request's grammar may take in the API server; what takes longer is judged by the engine."""
     prefetch_entries: int = 32
     """Mask entries built in the background when a request arrives."""
+    metrics_listen: str = ""
+    """Where this worker serves its metrics, or one of the next ports; empty: nowhere."""
     take_over: bool = False
     """Answer to requests for the backend "xgrammar" too."""
     whitespace: Whitespace = "flexible"
@@ -89,6 +91,7 @@ class WorkerOptions:
             admission_ms=worker.admission_ms,
             prefetch_entries=worker.prefetch_entries,
             take_over=worker.take_over,
+            metrics_listen=worker.metrics_listen,
             whitespace=worker.whitespace,
             property_order=worker.property_order,
             lenient=worker.lenient,

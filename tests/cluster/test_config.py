@@ -168,7 +168,7 @@ def test_limits_reach_the_kernel() -> None:
 
 
 def test_nothing_here_is_imported_before_it_is_needed() -> None:
-    program = "import sys, gramary.cluster.metrics, gramary.cluster.log, gramary.cluster.reports; print(*sys.modules)"
+    program = "import sys, gramary.cluster.metrics, gramary.cluster.log, gramary.cluster.stats; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ)
     assert not {"pydantic", "structlog", "prometheus_client", "opentelemetry"} & set(done.stdout.split())
 

@@ -10,9 +10,8 @@ import pytest
 
 from gramary.cluster import instrument
 from gramary.cluster.counting import Counter
-from gramary.cluster.metrics import NodeMetrics, WorkerMetrics
+from gramary.cluster.metrics import NodeMetrics
 from gramary.cluster.records import Key, Kind, Record
-from gramary.cluster.reports import WorkerReports
 from gramary.cluster.stats import TokenizerFigures
 from gramary.cluster.store.live import LiveStore
 from gramary.cluster.store.sealed import seal
@@ -123,10 +122,6 @@ def test_the_rest(metrics: NodeMetrics) -> None:
     assert (metrics.leases.snapshot(), metrics.leases_expired.snapshot()) == ([5], [1])
     instrument.follow_breakers(metrics, lambda: ["closed", "closed", "open"])
     assert metrics.peers.snapshot() == [2, 1, 0]
-    reports = WorkerReports(WorkerMetrics())
-    reports.absorb("w", WorkerMetrics().snapshot())
-    instrument.follow_workers(metrics, reports)
-    assert metrics.workers_reporting.snapshot() == [1]
     credentials: Any = SimpleNamespace(stale=[Path("/x")])
     instrument.follow_credentials(metrics, credentials)
     assert metrics.credentials_stale.snapshot() == [1]

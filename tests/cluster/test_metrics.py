@@ -1,8 +1,7 @@
-"""Counting, what workers report, and what Prometheus gets to read."""
+"""Counting, and what Prometheus gets to read of nodes and workers."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -18,8 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gramary.cluster.counting import Counter, Gauge, Group, Histogram
 from gramary.cluster.exposition import MOST_CONNECTIONS, MetricsServer, make_registry
-from gramary.cluster.metrics import NodeMetrics, WorkerMetrics
-from gramary.cluster.reports import MOST_WORKERS, WorkerReports
+from gramary.cluster.metrics import FAST_BUCKETS, NodeMetrics, WorkerMetrics
+from gramary.cluster.worker_metrics import PORTS, metrics_of, serve
+from gramary.runtime.serving.exposition import serve_counts
+from gramary.runtime.serving.metrics import BOUNDS_NS, WorkerCounts
 
 
 def test_counters() -> None:
@@ -106,77 +107,53 @@ def test_names_follow_the_conventions(group: Group) -> None:
         assert len(family.rows) <= 400
 
 
-class Numbers(Group):
-    def __init__(self) -> None:
-        self.done = Counter("done_total", "x", {"way": ("a", "b")})
-        self.time = Histogram("time_seconds", "x", buckets=(1.0,))
-        self.now = Gauge("now", "x")
+def worker_snapshot() -> dict[str, Any]:
+    counts = WorkerCounts()
+    counts.calls["fill"].add(3_000)
+    counts.calls["fill"].add(10_000_000_000)
+    counts.compiled("lmdb", 1_500_000)
+    counts.compiled("admission", 1)
+    counts.count("requests_failed", "limit")
+    counts.count("fill_waits", "expired")
+    counts.count("of no family", "x")
+    counts.count("requests_refused", "InvalidSchema")
+    return dict(counts.snapshot())
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def report(a: float, b: float = 0, times: int = 0) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(json.dumps({"done_total": [a, b], "time_seconds": [[times, 0, times * 0.5]]}))
-    return answer
-
-
-def test_reports_add_up_and_never_fall() -> None:
-    clock = Clock()
-    reports = WorkerReports(Numbers(), clock=clock)
-    assert reports.totals() == report(0)
-    reports.absorb("w1", report(3, 1, 2))
-    reports.absorb("w2", report(10))
-    reports.absorb("w1", report(4, 1, 3))
-    assert reports.totals() == report(14, 1, 3)
-    assert reports.workers() == 2
-    reports.gone("w1")
-    reports.gone("nobody")
-    assert reports.totals() == report(14, 1, 3)
-    reports.absorb("w2", report(2))
-    assert reports.totals() == report(16, 1, 3)
-    clock.now = 61
-    assert reports.workers() == 0
-    assert reports.totals() == report(16, 1, 3)
-    reports.absorb("w2", {"done_total": [1, 0], "of a newer version": [1]})
-    assert reports.totals() == report(17, 1, 3)
-    assert Numbers().snapshot() == report(0)
+def test_what_a_worker_counts() -> None:
+    assert tuple(bound / 1e9 for bound in BOUNDS_NS) == FAST_BUCKETS
+    metrics = metrics_of(worker_snapshot())
+    assert metrics.mask_duration.count("fill") == 2
+    assert metrics.mask_duration.quantile(0.5, "fill") == 5e-6
+    assert metrics.mask_duration.sum("fill") == pytest.approx(10.000003)
+    assert metrics.compile_duration.count("lmdb") == metrics.compile_duration.count("admission") == 1
+    assert metrics.requests_failed.value("limit") == metrics.fill_waits.value("expired") == 1
+    with pytest.raises(ValueError, match="buckets"):
+        metrics.mask_duration.load([1], 1, "fill")
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"done_total": [1]},
-        {"done_total": [1, -1]},
-        {"done_total": [1, math.nan]},
-        {"done_total": [1, 2.0**60]},
-        {"done_total": [1, True]},
-        {"done_total": [1, "2"]},
-        {"done_total": {"a": 1}},
-        {"done_total": [1, 1], "time_seconds": [[1, 2]]},
-        {"time_seconds": [[1, 2, 3], [1, 2, 3]]},
-        {"time_seconds": [1]},
-        {"time_seconds": None},
-    ],
-)
-def test_reports_are_checked(bad: dict[str, Any]) -> None:
-    reports = WorkerReports(Numbers())
-    with pytest.raises(ValueError, match="is not what this version counts"):
-        reports.absorb("w", bad)
-    assert reports.workers() == 0
+def test_workers_of_one_host_find_a_port_each() -> None:
+    first = serve(worker_snapshot, "127.0.0.1:0")
+    try:
+        second = serve(worker_snapshot, f"127.0.0.1:{first.port}")
+        try:
+            assert first.port < second.port < first.port + PORTS
+            _, text = get(f"http://127.0.0.1:{second.port}/metrics")
+            assert 'gramary_worker_mask_duration_seconds_count{call="fill"} 2.0' in text
+            assert 'gramary_worker_requests_failed_total{reason="limit"} 1.0' in text
+        finally:
+            second.close()
+    finally:
+        first.close()
 
 
-def test_workers_that_report_are_bounded() -> None:
-    reports = WorkerReports(Numbers())
-    for number in range(MOST_WORKERS):
-        reports.absorb(str(number), {"done_total": [1, 0]})
-    with pytest.raises(ValueError, match="more than"):
-        reports.absorb("one more", {"done_total": [1, 0]})
-    assert reports.totals()["done_total"] == [MOST_WORKERS, 0]
+def test_an_endpoint_that_fails_does_not_stop_an_engine(caplog: pytest.LogCaptureFixture) -> None:
+    assert serve_counts(WorkerCounts(), "") is None
+    assert serve_counts(WorkerCounts(), "nonsense") is None
+    assert "metrics_endpoint_failed" in caplog.text
+    endpoint = serve_counts(WorkerCounts(), "127.0.0.1:0")
+    assert endpoint is not None
+    endpoint.close()
 
 
 @pytest.fixture
@@ -186,12 +163,9 @@ def state() -> dict[str, bool]:
 
 @pytest.fixture
 def served(state: dict[str, bool]) -> Iterator[tuple[str, NodeMetrics]]:
-    metrics, reports = NodeMetrics(), WorkerReports(WorkerMetrics())
-    worker = WorkerMetrics()
-    worker.mask_duration.observe(3e-6, "fill")
-    reports.absorb("w", worker.snapshot())
+    metrics = NodeMetrics()
     server = MetricsServer(
-        make_registry(metrics, reports=reports),
+        make_registry(metrics),
         "127.0.0.1:0",
         ready=lambda: state["ready"],
         live=lambda: state["live"],
@@ -215,7 +189,7 @@ def test_prometheus_reads_it(served: tuple[str, NodeMetrics]) -> None:
     metrics.store_bytes.follow(lambda: {("live",): 5, ("budget",): 10})
     _, text = get(f"{url}/metrics")
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    for one in [*metrics.families(), *(f for f in WorkerMetrics().families())]:
+    for one in metrics.families():
         assert families[one.name.removesuffix("_total")].type == one.kind
     samples = {(s.name, *sorted(s.labels.values())): s.value for f in families.values() for s in f.samples}
     assert samples["gramary_lookups_total", "hit", "lmdb"] == 1
@@ -224,7 +198,6 @@ def test_prometheus_reads_it(served: tuple[str, NodeMetrics]) -> None:
     assert samples["gramary_lookup_duration_seconds_bucket", "+Inf", "lmdb"] == 1
     assert samples["gramary_lookup_duration_seconds_count", "lmdb"] == 1
     assert samples["gramary_store_bytes", "budget"] == 10
-    assert samples["gramary_worker_mask_duration_seconds_count", "fill"] == 1
     assert families["gramary_build_info"].samples[0].labels["format_version"].isdigit()
     assert "process_resident_memory_bytes" in families
     _, some = get(f"{url}/metrics?name[]=gramary_store_entries")

@@ -11,13 +11,12 @@ import pytest
 from rich.console import Console
 
 from gramary.cluster import top
-from gramary.cluster.metrics import NodeMetrics, WorkerMetrics
-from gramary.cluster.reports import WorkerReports
+from gramary.cluster.metrics import NodeMetrics
 from gramary.cluster.stats import NodeStats, SlowUnit, TokenizerFigures, values_of
 
 
 def node(name: str, hits: int = 90, misses: int = 10, uptime_s: float = 100.0) -> NodeStats:
-    metrics, reports, worker = NodeMetrics(), WorkerReports(WorkerMetrics()), WorkerMetrics()
+    metrics = NodeMetrics()
     for _ in range(hits):
         metrics.lookup("lmdb", "hit", 2e-6)
     for _ in range(misses):
@@ -29,12 +28,10 @@ def node(name: str, hits: int = 90, misses: int = 10, uptime_s: float = 100.0) -
     metrics.peers.set(4, "closed")
     metrics.peers.set(1, "open")
     metrics.corruption.inc("peer")
-    worker.fallbacks.inc("deadline", by=2)
-    reports.absorb("w", worker.snapshot())
     return NodeStats(
         name,
         uptime_s,
-        values_of([metrics], reports),
+        values_of([metrics]),
         [TokenizerFigures(b"\x01" * 32, 500, 3 << 20)],
         [SlowUnit(b"\x02" * 32, "json_string", 12_345_678)],
     )
@@ -55,7 +52,6 @@ def test_series_are_summed_by_label() -> None:
     assert one.by("gramary_lookups_total", "result") == {"hit": 100, "miss": 10}
     assert one.hit_rates() == {"lmdb": 0.9, "peer": 1.0}
     assert one.total("gramary_lookup_duration_seconds_count", tier="lmdb") == 100
-    assert one.total("gramary_worker_fallbacks_total") == 2
     assert one.total("gramary_nothing") == 0
     assert not [series for series, value in one.values.items() if value == 0]
 
@@ -93,7 +89,7 @@ def test_a_look_shows_what_matters() -> None:
     text = shown([node("n1"), node("n2"), NodeStats("n3", error="connection refused")])
     assert "3 nodes, 1 not reachable" in text
     assert "units compiled 2,468" in text
-    for part in ("90.0%", "100.0%", "96.0 MiB 96%", "4 up 1 open", "1 corrupt", "2 fallbacks", "connection refused"):
+    for part in ("90.0%", "100.0%", "96.0 MiB 96%", "4 up 1 open", "1 corrupt", "connection refused"):
         assert part in text, part
     assert "0101010101010101" in text
     assert "12.3 ms" in text
