@@ -17,6 +17,7 @@ MODULES = [
     "gramary.runtime.mask_pool",
     "gramary.cluster.explain",
     "gramary.cluster.measure",
+    "gramary.cluster.wire.errors",
 ]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import aclosing
+from itertools import islice
 from typing import Any, TypeVar
 
 import grpc
@@ -26,10 +28,10 @@ from gramary.cluster.wire.codec import (
     single,
 )
 from gramary.cluster.wire.errors import OK, InvalidRequest, code_of, make_status, status_of
-from gramary.cluster.wire.limits import CHUNK_BYTES, ROOM_BYTES, WireLimits
+from gramary.cluster.wire.limits import ROOM_BYTES, WireLimits
 from gramary.cluster.wire.node import Node
 from gramary.cluster.wire.pb import cache_pb2 as pb
-from gramary.cluster.wire.pb import cache_pb2_grpc
+from gramary.cluster.wire.pb import cache_pb2_grpc, values_pb2
 from gramary.cluster.wire.security import CALLER
 from gramary.cluster.wire.verifier import Refusal, Verifier
 from gramary.compiler.errors import GramaryError
@@ -40,6 +42,9 @@ INLINE_ITEMS = 64
 """Requests with no more keys than this are answered on the event loop: a thread would cost more than the store."""
 COMMIT_BYTES = 4 << 20
 COMMIT_RECORDS = 1024
+PAGE_BYTES = 1 << 20
+"""What is read from the store in one go for a stream."""
+MESSAGES_AHEAD = 4
 UNITS_BYTES = 64 << 20
 """Units of one PutShards that are kept until they can be verified together, at most."""
 MOST_REJECTIONS = 1000
@@ -114,18 +119,24 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         check_digest_function(request.digest_function)
         keys = decode_keys(request.keys, "keys", self._limits)
         zstd = accepts_zstd(request.accept)
-        offset = request.offset
-        for key in keys:
-            [record] = await self._run(lambda key=key: self._node.read([key]), 1)  # type: ignore[misc]
-            if record is None:
-                continue
-            if offset > len(record.payload):
-                raise InvalidRequest(
-                    f"the offset {offset} is above the value's size, {len(record.payload)}", field="offset"
-                )
-            async for group in self._packed([record], zstd, offset):
-                yield pb.ReadResponse(chunks=group)
-            offset = 0
+
+        def produce() -> Iterator[pb.ReadResponse]:
+            offset = request.offset
+            for key in keys:
+                [record] = self._node.read([key])
+                if record is None:
+                    continue
+                if offset > len(record.payload):
+                    raise InvalidRequest(
+                        f"the offset {offset} is above the value's size, {len(record.payload)}", field="offset"
+                    )
+                for group in messages(chunks(record, zstd=zstd, offset=offset)):
+                    yield pb.ReadResponse(chunks=group)
+                offset = 0
+
+        async with aclosing(self._ahead(produce())) as responses:
+            async for response in responses:
+                yield response
 
     async def GetShards(self, request: pb.GetShardsRequest, context: Any) -> AsyncIterator[pb.GetShardsResponse]:  # noqa: N802
         """See the protocol."""
@@ -134,35 +145,45 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         units = check_digests(request.units, "units", self._limits)
         version = request.format_version or self._node.info.format_version
         zstd = accepts_zstd(request.accept)
-        after, offset = request.after, request.offset
-        if after:
-            units = _rest(units, after, tokenizer, version)
-        for unit in units:
-            while True:
-                page = await self._run(
-                    lambda unit=unit, after=after: self._node.shard_page(  # type: ignore[misc]
-                        tokenizer, unit, version=version, after=after, most_bytes=CHUNK_BYTES
-                    )
-                )
-                if not page:
-                    break
-                if offset > len(page[0].payload):
-                    offset = 0
-                async for group in self._packed(page, zstd, offset):
-                    yield pb.GetShardsResponse(chunks=group)
-                after, offset = page[-1].key.encode(), 0
-            after = b""
+        if request.after:
+            units = _rest(units, request.after, tokenizer, version)
 
-    async def _packed(self, records: Sequence[Record], zstd: bool, offset: int) -> AsyncIterator[list[Any]]:
-        """Messages of records; hashing and packing is done in a thread, a message ahead at most."""
+        def records() -> Iterator[Record]:
+            after = request.after
+            for unit in units:
+                while page := self._node.shard_page(
+                    tokenizer, unit, version=version, after=after, most_bytes=PAGE_BYTES
+                ):
+                    yield from page
+                    after = page[-1].key.encode()
+                after = b""
 
-        def pieces() -> Any:
-            for number, record in enumerate(records):
-                yield from chunks(record, zstd=zstd, offset=0 if number else offset)
+        def pieces() -> Iterator[values_pb2.RecordChunk]:
+            offset = request.offset
+            for record in records():
+                yield from chunks(record, zstd=zstd, offset=offset if offset <= len(record.payload) else 0)
+                offset = 0
 
-        groups = messages(pieces())
-        while (group := await self._run(lambda: next(groups, None))) is not None:
-            yield group
+        produce = (pb.GetShardsResponse(chunks=group) for group in messages(pieces()))
+        async with aclosing(self._ahead(produce)) as responses:
+            async for response in responses:
+                yield response
+
+    async def _ahead(self, produce: Iterator[T]) -> AsyncGenerator[T, None]:
+        """What a generator gives, made in a thread while what it gave before is sent: a few messages ahead, no more."""
+
+        def some() -> list[T]:
+            return list(islice(produce, MESSAGES_AHEAD))
+
+        loop = asyncio.get_running_loop()
+        making = loop.run_in_executor(self._threads, some)
+        try:
+            while batch := await asyncio.shield(making):
+                making = loop.run_in_executor(self._threads, some)
+                for item in batch:
+                    yield item
+        finally:  # nobody waits for what is being made now
+            making.add_done_callback(lambda made: made.cancelled() or made.exception())
 
     async def PutShards(  # noqa: N802
         self, requests: AsyncIterator[pb.PutShardsRequest], context: Any

@@ -134,7 +134,7 @@ class Connection:
 
     def close_for_fork(self) -> None:
         """Close the channel from whatever thread forks, on its own loop where that runs elsewhere."""
-        loop = self._loop and self._loop()
+        loop = None if self._loop is None else self._loop()
         try:
             forking = asyncio.get_running_loop()
         except RuntimeError:

@@ -5,18 +5,23 @@ import os
 import threading
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from gramary.cluster import trace
 from gramary.cluster.peer import ClaimState, Peer, SourceItem
 from gramary.cluster.records import Key, Kind, Record
+from gramary.cluster.wire.channel import channel_options
 from gramary.cluster.wire.client import GrpcPeer
 from gramary.cluster.wire.errors import CallFailed, Rejected, from_dict
+from gramary.cluster.wire.limits import WireLimits
 from gramary.cluster.wire.node import Finished, Progress
-from gramary.cluster.wire.server import SERVICES
+from gramary.cluster.wire.security import ClientSecurity
+from gramary.cluster.wire.server import SERVICES, server_options
 from gramary.cluster.wire.verifier import Checks, Verifier
 from gramary.compiler.errors import TokenizerError, UnsupportedSchema
 from tests.cluster.memory_node import TOKENIZER, MemoryNode, digest, entry, manifest, manifest_units, unit
@@ -269,3 +274,32 @@ def test_one_peer_in_several_loops() -> None:
     loop.call_soon_threadsafe(stop.set)
     thread.join()
     loop.close()
+
+
+def test_clients_ping_no_more_than_servers_allow() -> None:
+    server = dict(server_options(WireLimits()))
+    client = dict(channel_options(ClientSecurity(), 3))
+    assert client["grpc.keepalive_time_ms"] >= server["grpc.http2.min_recv_ping_interval_without_data_ms"]
+    assert client["grpc.keepalive_permit_without_calls"] == server["grpc.keepalive_permit_without_calls"] == 1
+    assert client["grpc.max_send_message_length"] == server["grpc.max_receive_message_length"] == 1 << 20
+
+
+def test_traces_cross_the_wire() -> None:
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        seen: list[tuple[str, str] | None] = []
+        find = node.find_missing
+
+        def look(keys: Any) -> Any:
+            seen.append(trace.current_ids())
+            return find(keys)
+
+        node.find_missing = look  # type: ignore[method-assign]
+        name = "0af7651916cd43dd8448eb211c80319c"
+        with trace.attached(trace.restore({"traceparent": f"00-{name}-b7ad6b7169203331-01"})):
+            await peer.find_missing([unit("a").key])
+        await peer.find_missing([unit("a").key])
+        assert seen[0] is not None
+        assert seen[0][0] == name
+        assert seen[1] is None
+
+    both(check)

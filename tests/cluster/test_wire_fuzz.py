@@ -112,7 +112,7 @@ def test_any_bytes_as_requests(method: str, address: str) -> None:
     streamed = name in ("Read", "GetShards", "Watch", "CompileStream")
     with grpc.insecure_channel(address) as channel:
 
-        @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
         @given(st.lists(mutated(seeds) | st.binary(max_size=300), min_size=1, max_size=4 if many else 1))
         def ask(messages: list[bytes]) -> None:
             # Watch has no end of its own, and Wait waits.
