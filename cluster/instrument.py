@@ -28,7 +28,6 @@ class PlacementCounts(Protocol):
     units_unclaimed: int
     flights_joined: int
     takeovers: int
-    hits_owner: int
     sources_lowered: int
 
 
@@ -120,7 +119,7 @@ def follow_placement(metrics: NodeMetrics, stats: PlacementCounts) -> None:
     """What was compiled, where, and how it was found."""
     metrics.units_compiled.follow(lambda: {("cluster",): stats.units_compiled, ("local",): stats.units_unclaimed})
     metrics.singleflight_waits.follow(lambda: {("done",): stats.flights_joined, ("takeover",): stats.takeovers})
-    metrics.lookups.follow(lambda: {("peer", "hit"): stats.hits_owner, ("compile", "hit"): stats.sources_lowered})
+    metrics.lookups.follow(lambda: {("compile", "hit"): stats.sources_lowered})
 
 
 def follow_executor(metrics: NodeMetrics, executor: CountingExecutor) -> None:

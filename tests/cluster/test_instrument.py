@@ -108,12 +108,12 @@ def test_the_rest(metrics: NodeMetrics) -> None:
     assert metrics.executor_workers.snapshot() == [1, 3]
     assert metrics.executor_restarts.value("died") == 2
     assert metrics.executor_queued.snapshot() == [9]
-    fields = {"units_compiled": 7, "units_unclaimed": 1, "flights_joined": 2, "takeovers": 3, "hits_owner": 4}
+    fields = {"units_compiled": 7, "units_unclaimed": 1, "flights_joined": 2, "takeovers": 3}
     placement: Any = SimpleNamespace(**fields, sources_lowered=5)
     instrument.follow_placement(metrics, placement)
     assert metrics.units_compiled.snapshot() == [7, 1]
     assert metrics.singleflight_waits.value("takeover") == 3
-    assert metrics.lookups.value("peer", "hit") == 4
+    assert metrics.lookups.value("compile", "hit") == 5
     gates = {"compile": SimpleNamespace(waiting=4), "watch": SimpleNamespace(active=2)}
     servers: Any = [SimpleNamespace(guard=SimpleNamespace(gates=gates)), SimpleNamespace(guard=None)]
     instrument.follow_servers(metrics, servers)
