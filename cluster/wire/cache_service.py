@@ -100,16 +100,19 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
         zstd = accepts_zstd(request.accept)
 
         def work() -> pb.BatchReadResponse:
-            response, room = pb.BatchReadResponse(), ROOM_BYTES
-            for start in range(0, len(keys), INLINE_ITEMS):
-                some = keys[start : start + INLINE_ITEMS]
-                if room <= HEADER_ROOM:  # no need to read what has no room: whether it is there will do
-                    missing = set(self._node.find_missing(some))
-                    for key in some:
-                        response.results.add().status.CopyFrom(NOT_FOUND if key in missing else DEFERRED)
-                    continue
-                for record in self._node.read(some):
+            response, room, start, some = pb.BatchReadResponse(), ROOM_BYTES, 0, 4
+            while start < len(keys) and room > HEADER_ROOM:
+                records = self._node.read(keys[start : start + some])
+                start += some
+                for record in records:
                     room = _add(response.results, "record", record, room, zstd)
+                # About as many of that size as still have a place: what has none need not be read.
+                size = sum(len(record.payload) for record in records if record is not None)
+                some = max(1, min(INLINE_ITEMS, room * some // (size + some * HEADER_ROOM)))
+            rest = keys[start:]
+            missing = set(self._node.find_missing(rest)) if rest else set()
+            for key in rest:
+                response.results.add().status.CopyFrom(NOT_FOUND if key in missing else DEFERRED)
             return response
 
         return await self._run(work, len(keys) + 16)

@@ -95,7 +95,8 @@ def _rules() -> dict[str, Rule]:
     def add(service: str, methods: str, rule: Rule) -> None:
         rules.update({f"/gramary.v1.{service}/{method}": rule for method in methods.split()})
 
-    add("CacheService", "Lookup FindMissing BatchRead Read GetShards", Rule(Role.READ, "read"))
+    add("CacheService", "Lookup FindMissing BatchRead", Rule(Role.READ, "read"))
+    add("CacheService", "Read GetShards", Rule(Role.READ, "stream"))
     add("CacheService", "PutShards", Rule(Role.PUBLISH, "write"))
     add("CacheService", "Watch", Rule(Role.READ, "watch", lasting=True))
     add("CompileService", "Compile CompileStream", Rule(Role.COMPILE, "compile"))
@@ -127,6 +128,7 @@ class Guard(grpc.aio.ServerInterceptor):
             name: Gate(most, queue, limits.retry_after_s)
             for name, most, queue in (
                 ("read", limits.reads, limits.queue),
+                ("stream", limits.streams, limits.queue),
                 ("write", limits.writes, limits.queue),
                 ("compile", limits.compiles, limits.queue),
                 ("wait", limits.waits, 0),

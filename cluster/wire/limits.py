@@ -26,7 +26,7 @@ class WireLimits:
     unit_bytes: int = 32 << 20
     entry_bytes: int = 8 << 20
     manifest_bytes: int = 8 << 20
-    tokenizer_bytes: int = 128 << 20
+    tokenizer_bytes: int = 64 << 20
     source_bytes: int = MESSAGE_BYTES - (128 << 10)
     items: int = 4096
     """Keys, digests or sources in one request."""
@@ -39,6 +39,7 @@ class WireLimits:
     calls_per_connection: int = 1024
     reads: int = 256
     """Calls that read at once; the fields below are the same for other kinds of calls."""
+    streams: int = 64
     writes: int = 8
     compiles: int = 64
     waits: int = 1024

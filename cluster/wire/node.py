@@ -14,8 +14,22 @@ from typing import Protocol
 
 from gramary.cluster.peer import Claim, Outcome, SourceItem
 from gramary.cluster.records import Key, Record
-from gramary.cluster.stats import NodeStats
+from gramary.cluster.stats import NodeStats, SlowUnit, TokenizerFigures
 from gramary.cluster.wire.feed import Feed
+
+__all__ = [
+    "CompileEvent",
+    "CompileJob",
+    "Finished",
+    "Node",
+    "NodeInfo",
+    "NodeStats",
+    "Progress",
+    "SlowUnit",
+    "Stage",
+    "TokenizerFigures",
+    "TokenizerFormat",
+]
 
 
 class Stage(Enum):

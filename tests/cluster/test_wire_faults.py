@@ -491,9 +491,9 @@ def test_a_client_that_goes_in_the_middle_of_a_stream_frees_its_place() -> None:
             assert server.guard is not None
             stream = peer.shards(TOKENIZER, [digest("a")])
             await anext(stream)
-            assert server.guard.gates["read"].active == 1
+            assert server.guard.gates["stream"].active == 1
             await stream.aclose()
-            while server.guard.running or server.guard.gates["read"].active:
+            while server.guard.running or server.guard.gates["stream"].active:
                 await asyncio.sleep(0.01)
 
     run(check)
