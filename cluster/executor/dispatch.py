@@ -1,0 +1,400 @@
+"""Which worker runs what, and what happens when one is lost: the same for processes, actors and threads.
+
+Tasks wait in lanes (one for lowering, one per tokenizer). A free worker takes as many tasks of one lane as its moving
+average says are 10 ms of work, since handing a batch over costs up to 1 ms. A lost worker is replaced; its batch goes
+back to the lanes without the task to blame, which is tried again alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from gramary.cluster.executor.base import (
+    Built,
+    BuildTask,
+    ExecutorStats,
+    Failed,
+    Lowered,
+    LowerTask,
+    Result,
+    Task,
+    WorkLimits,
+)
+from gramary.cluster.executor.batch import Batch, failed
+from gramary.cluster.executor.errors import (
+    DeadlineExceeded,
+    ExecutorError,
+    UnknownTokenizer,
+    WorkerDied,
+    decode_error,
+)
+from gramary.cluster.peer import SourceItem
+from gramary.cluster.records import Key, Kind, Record
+
+BATCH_S = 0.010
+"""A batch is at least this much work, while there is enough of it ..."""
+MOST_BATCH_S = 0.100
+"""... and at most this much, so that a lost worker loses little."""
+MOST_ATTEMPTS = 3
+"""Workers that one task may end before it is given up."""
+MOST_QUEUED = 200_000
+GRACE_S = 0.25
+"""How long after its deadline or its cancellation a running task is waited for."""
+FIRST_GUESS_NS_PER_BYTE = 2_000.0
+FIXED_NS = 50_000.0
+"""What any task costs at least, whatever its size."""
+
+
+class WorkerLost(Exception):  # noqa: N818 - not an error: a message between a worker and its dispatcher
+    """The worker is gone. `index`: the task to blame (`None`: not known); `answer`: that task's answer, if final."""
+
+    def __init__(self, reason: str, index: int | None = None, answer: Failed | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.index, self.answer = reason, index, answer
+
+
+class Worker(Protocol):
+    """One worker, from its start to its loss."""
+
+    async def learn(self, fingerprint: bytes, vocabulary: bytes | Path) -> None:
+        """Give it a tokenizer; raises `GramaryError` or `WorkerLost`."""
+
+    async def run(self, batch: Batch, done: Callable[[int, Result], None]) -> None:
+        """Run a batch, reporting each answer; returns when it ends. What was cancelled is not reported."""
+
+    def cancel(self) -> None:
+        """Leave out what has not begun of the current batch."""
+
+    async def end(self) -> None:
+        """End it now, whatever it does. Idempotent."""
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    task: Task
+    future: asyncio.Future[Result]
+    deadline: float
+    guess_ns: float
+    attempts: int = 0
+    alone: bool = False
+
+
+class Dispatcher:
+    """An `Executor` over workers that `make` starts."""
+
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[Worker]],
+        workers: int,
+        *,
+        limits: WorkLimits | None = None,
+        name: str = "executor",
+        endable: bool = True,
+    ) -> None:
+        """`endable`: workers can be ended while they work (threads cannot)."""
+        if workers < 1:
+            raise ValueError("an executor has at least one worker")
+        self._make, self._workers, self._name, self._endable = make, workers, name, endable
+        self._limits = limits or WorkLimits()
+        self._lanes: OrderedDict[bytes, deque[_Pending]] = OrderedDict()
+        self._queued = 0
+        self._running = 0
+        self._wake = asyncio.Condition()
+        self._drivers: list[asyncio.Task[None]] = []
+        self._tokenizers: dict[bytes, bytes | Path] = {}
+        self._stats = ExecutorStats()
+        self._ns_per_byte: dict[str, float] = {}
+        self._closed = False
+        self._last_failure = ""
+
+    # What callers use.
+
+    @property
+    def workers(self) -> int:
+        return self._workers
+
+    def stats(self) -> ExecutorStats:
+        return replace(
+            self._stats, queued=self._queued, running=self._running, ns_per_byte=dict(self._ns_per_byte)
+        )
+
+    async def register_tokenizer(self, fingerprint: bytes, vocabulary: bytes | Path) -> None:
+        self._tokenizers.setdefault(fingerprint, vocabulary)
+
+    async def lower(
+        self, sources: Sequence[SourceItem], *, limits: WorkLimits | None = None, deadline_s: float = 60.0
+    ) -> list[Lowered | Failed]:
+        tasks = [LowerTask(source, limits or self._limits) for source in sources]
+        results = await self._submit(tasks, deadline_s)
+        return [result for result in results if not isinstance(result, Built)]
+
+    async def build(
+        self,
+        tokenizer: bytes,
+        closure: Mapping[bytes, bytes],
+        wanted: Sequence[bytes],
+        *,
+        min_cost_us: float = 0.0,
+        deadline_s: float = 60.0,
+    ) -> list[Record]:
+        if tokenizer not in self._tokenizers:
+            raise UnknownTokenizer(f"tokenizer {tokenizer.hex()} is not registered with this executor")
+        if not wanted:
+            return []
+        task = BuildTask(tokenizer, dict(closure), tuple(wanted), min_cost_us, self._limits)
+        (result,) = await self._submit([task], deadline_s)
+        if isinstance(result, Failed):
+            raise decode_error(result.error)
+        if not isinstance(result, Built):
+            raise ExecutorError("a worker answered a task for mask entries with units")
+        return [
+            Record(Key(Kind.ENTRY, unit, tokenizer, slot), data, cost_ns=cost)
+            for unit, slot, data, cost in result.entries
+        ]
+
+    async def close(self) -> None:
+        self._closed = True
+        drivers, self._drivers = self._drivers, []
+        left = set(drivers)
+        while left:  # again: a cancellation that arrives together with a result can get lost in `wait_for`
+            for driver in left:
+                driver.cancel()
+            _, left = await asyncio.wait(left, timeout=1.0)
+        for lane in self._lanes.values():
+            for pending in lane:
+                self._answer(pending, failed(ExecutorError(f"{self._name} was closed")))
+        self._lanes.clear()
+        self._queued = 0
+
+    # The queue.
+
+    async def _submit(self, tasks: Sequence[Task], deadline_s: float) -> list[Result]:
+        loop = asyncio.get_running_loop()
+        if not tasks:
+            return []
+        if self._closed:
+            return [failed(ExecutorError(f"{self._name} is closed"))] * len(tasks)
+        if self._queued + len(tasks) > MOST_QUEUED:
+            return [failed(ExecutorError(f"{self._name} has {self._queued} tasks waiting; try again later"))] * len(
+                tasks
+            )
+        deadline = loop.time() + deadline_s
+        pendings = [_Pending(task, loop.create_future(), deadline, self._guess(task)) for task in tasks]
+        if not self._drivers:
+            self._drivers = [asyncio.create_task(self._drive(), name=f"{self._name}-{i}") for i in range(self._workers)]
+        async with self._wake:
+            for pending in pendings:
+                self._lanes.setdefault(_lane(pending.task), deque()).append(pending)
+            self._queued += len(pendings)
+            self._wake.notify_all()
+        try:
+            await asyncio.wait([p.future for p in pendings], timeout=max(0.0, deadline_s) + GRACE_S)
+            why = f"; workers cannot be started: {self._last_failure}" if self._last_failure else ""
+            late = failed(DeadlineExceeded(f"the work was not done within {deadline_s:.3f} s{why}"))
+            for pending in pendings:
+                self._answer(pending, late)
+            return [pending.future.result() for pending in pendings]
+        finally:
+            for pending in pendings:
+                if not pending.future.done():
+                    self._stats.cancelled += 1
+                    pending.future.cancel()
+
+    def _answer(self, pending: _Pending, result: Result) -> None:
+        if pending.future.done():
+            return
+        pending.future.set_result(result)
+        if isinstance(result, Failed):
+            self._stats.failed += 1
+        elif isinstance(result, Lowered):
+            self._stats.lowered += 1
+        else:
+            self._stats.built += 1
+
+    def _guess(self, task: Task) -> float:
+        return FIXED_NS + _size(task) * self._ns_per_byte.get(_sort(task), FIRST_GUESS_NS_PER_BYTE)
+
+    def _learn_cost(self, task: Task, took_ns: int) -> None:
+        sort, size = _sort(task), max(1, _size(task))
+        seen = max(0.0, took_ns - FIXED_NS) / size
+        old = self._ns_per_byte.get(sort)
+        self._ns_per_byte[sort] = seen if old is None else old + 0.1 * (seen - old)
+
+    def _take(self) -> list[_Pending]:
+        """The next batch, or nothing; what nobody waits for any more is left out."""
+        now = asyncio.get_running_loop().time()
+        while self._lanes:
+            name, lane = next(iter(self._lanes.items()))
+            self._lanes.move_to_end(name)
+            waiting_s = sum(p.guess_ns for p in lane) / 1e9 if len(lane) < 1000 else len(lane) * lane[0].guess_ns / 1e9
+            most_s = min(max(waiting_s / self._workers, BATCH_S), MOST_BATCH_S)
+            batch: list[_Pending] = []
+            total_s = 0.0
+            while lane and total_s < most_s and not (batch and lane[0].alone):
+                pending = lane.popleft()
+                self._queued -= 1
+                if pending.future.done():
+                    continue
+                if pending.deadline <= now:
+                    self._answer(pending, failed(DeadlineExceeded("the deadline passed while the work was waiting")))
+                    continue
+                batch.append(pending)
+                total_s += pending.guess_ns / 1e9
+                if pending.alone:
+                    break
+            if not lane:
+                del self._lanes[name]
+            if batch:
+                return batch
+        return []
+
+    def _put_back(self, pendings: Sequence[_Pending]) -> None:
+        for pending in reversed(pendings):
+            if not pending.future.done():
+                self._lanes.setdefault(_lane(pending.task), deque()).appendleft(pending)
+                self._queued += 1
+
+    # The workers.
+
+    async def _drive(self) -> None:
+        """Keep one worker alive and at work, until closed."""
+        worker: Worker | None = None
+        known: set[bytes] = set()
+        failures = 0
+        try:
+            while not self._closed:
+                async with self._wake:
+                    while not (batch := self._take()):
+                        await self._wake.wait()
+                taken = len(batch)
+                self._running += taken
+                try:
+                    if worker is None:
+                        worker, known = await self._make(), set()
+                        failures, self._last_failure = 0, ""
+                    await self._teach(worker, known, batch)
+                    await self._run(worker, batch)
+                except WorkerLost as lost:
+                    self._stats.workers_lost += 1
+                    self._blame(batch, lost)
+                    if worker is not None:
+                        await worker.end()
+                    worker = None
+                except asyncio.CancelledError:
+                    self._put_back(batch)
+                    raise
+                except Exception as error:  # a worker cannot be started: others may, later
+                    self._put_back(batch)
+                    worker = None
+                    failures += 1
+                    self._last_failure = f"{type(error).__name__}: {error}"
+                    await asyncio.sleep(min(5.0, 0.1 * 2.0**failures))
+                finally:
+                    self._running -= taken
+                async with self._wake:
+                    self._wake.notify_all()
+        finally:
+            if worker is not None:
+                await asyncio.shield(worker.end())
+
+    async def _teach(self, worker: Worker, known: set[bytes], batch: Sequence[_Pending]) -> None:
+        for tokenizer in {p.task.tokenizer for p in batch if isinstance(p.task, BuildTask)} - known:
+            try:
+                await worker.learn(tokenizer, self._tokenizers[tokenizer])
+                known.add(tokenizer)
+            except WorkerLost:
+                raise
+            except Exception as error:
+                for pending in batch:
+                    self._answer(pending, failed(error))
+
+    async def _run(self, worker: Worker, batch: list[_Pending]) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        batch[:] = [pending for pending in batch if not pending.future.done()]
+        if not batch:
+            return
+        open_ = set(range(len(batch)))
+        idle = asyncio.Event()
+        last = time.perf_counter_ns()
+
+        def done(index: int, result: Result) -> None:
+            nonlocal last
+            if index not in open_:
+                return
+            open_.discard(index)
+            if isinstance(result, Lowered | Built):
+                took, last = time.perf_counter_ns() - last, time.perf_counter_ns()
+                cost = result.cost_ns or took
+                self._learn_cost(batch[index].task, cost)
+                self._stats.work_ns += cost
+            self._answer(batch[index], result)
+
+        def withdrawn(_: object) -> None:
+            if all(batch[i].future.done() for i in open_):
+                idle.set()
+
+        for pending in batch:
+            pending.future.add_done_callback(withdrawn)
+        self._stats.batches += 1
+        tasks = Batch(tuple(p.task for p in batch), tuple(p.deadline - now for p in batch))
+        running = asyncio.create_task(worker.run(tasks, done))
+        waiting = asyncio.create_task(idle.wait())
+        try:
+            await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():  # nobody waits for what is left of it
+                worker.cancel()
+                await asyncio.wait({running}, timeout=GRACE_S if self._endable else None)
+                if not running.done():
+                    raise WorkerLost("ended: its work was withdrawn", None)
+            await running
+            unanswered = [batch[i] for i in open_]
+            self._put_back(unanswered)
+        finally:
+            waiting.cancel()
+            running.cancel()
+            await asyncio.wait({running}, timeout=GRACE_S)  # unlike `await running`, never hides our own cancellation
+            if running.done() and not running.cancelled():
+                running.exception()
+
+    def _blame(self, batch: Sequence[_Pending], lost: WorkerLost) -> None:
+        """Sort the unanswered tasks of a lost worker: the one to blame is answered or tried again alone."""
+        rest = [p for p in batch if not p.future.done()]
+        blamed: list[_Pending] = []
+        if lost.index is not None and lost.index < len(batch):
+            blamed = [p for p in rest if p is batch[lost.index]]
+            if lost.answer is not None:
+                for pending in blamed:
+                    self._answer(pending, lost.answer)
+        elif len(rest) == 1:
+            blamed = rest
+        else:
+            for pending in rest:
+                pending.alone = True
+        for pending in blamed:
+            pending.attempts += 1
+            pending.alone = True
+            if pending.attempts >= MOST_ATTEMPTS:
+                text = f"the work ended {pending.attempts} workers, one after the other; the last: {lost.reason}"
+                self._answer(pending, failed(WorkerDied(text, retryable=False, attempts=pending.attempts)))
+        self._put_back([p for p in rest if not p.future.done()])
+
+
+def _lane(task: Task) -> bytes:
+    return b"" if isinstance(task, LowerTask) else task.tokenizer
+
+
+def _sort(task: Task) -> str:
+    return task.source.kind if isinstance(task, LowerTask) else "entries"
+
+
+def _size(task: Task) -> int:
+    if isinstance(task, LowerTask):
+        return len(task.source.text)
+    return sum(len(task.closure.get(digest, b"")) for digest in task.wanted)

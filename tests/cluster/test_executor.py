@@ -1,0 +1,195 @@
+"""One suite for every executor: answers, order, limits, deaths, cancellation, deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+
+from gramary.cluster.executor import Failed, InProcess, Lowered, ProcessPool, WorkLimits
+from gramary.cluster.executor.dispatch import Dispatcher
+from gramary.cluster.executor.errors import UnknownTokenizer, decode_error, encode_error
+from gramary.cluster.records import Kind
+from gramary.compiler.errors import InvalidSchema, LimitExceeded, TokenizerError
+from tests.cluster.fakes import digest, source, unit_bytes
+
+BENCH = "tests.cluster.fakes:FakeBench"
+VOCABULARY = b"some vocabulary"
+TOKENIZER = blake3(VOCABULARY).digest()
+LIMITS = WorkLimits(seconds=5.0, hard_seconds=0.5, hard_bytes=100 << 20)
+
+MAKERS: dict[str, Callable[[], Dispatcher]] = {
+    "threads": lambda: InProcess(2, bench=BENCH, limits=LIMITS),
+    "processes": lambda: ProcessPool(2, bench=BENCH, limits=LIMITS),
+}
+ENDABLE = [name for name in MAKERS if name != "threads"]
+
+
+def with_executor(kind: str, body: Callable[[Dispatcher], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        executor = MAKERS[kind]()
+        try:
+            return await asyncio.wait_for(body(executor), 60)
+        finally:
+            await executor.close()
+
+    return asyncio.run(main())
+
+
+def is_lowered(result: Lowered | Failed, *units: str) -> bool:
+    return isinstance(result, Lowered) and result.units == [(digest(name), unit_bytes(name)) for name in units]
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_answers_are_in_order(kind: str) -> None:
+    async def body(executor: Dispatcher) -> None:
+        results = await executor.lower([source(str(i), "shared") for i in range(300)])
+        assert all(is_lowered(result, str(i), "shared") for i, result in enumerate(results))
+        stats = executor.stats()
+        assert (stats.lowered, stats.failed, stats.queued) == (300, 0, 0)
+        assert stats.batches < 300, "tasks that cost little share a batch"
+        assert await executor.lower([]) == []
+
+    with_executor(kind, body)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_entries(kind: str, tmp_path: Path) -> None:
+    async def body(executor: Dispatcher) -> None:
+        closure = {digest(name): unit_bytes(name) for name in ("a", "b")}
+        with pytest.raises(UnknownTokenizer):
+            await executor.build(TOKENIZER, closure, [digest("a")])
+        file = tmp_path / "vocabulary"
+        file.write_bytes(VOCABULARY)
+        await executor.register_tokenizer(TOKENIZER, file)
+        records = await executor.build(TOKENIZER, closure, [digest("a")])
+        assert [(r.key.kind, r.key.digest, r.key.tokenizer, r.key.slot) for r in records] == [
+            (Kind.ENTRY, digest("a"), TOKENIZER, bytes([slot])) for slot in (1, 2)
+        ]
+        assert await executor.build(TOKENIZER, closure, []) == []
+        liar = blake3(b"another").digest()
+        await executor.register_tokenizer(liar, VOCABULARY)
+        with pytest.raises(TokenizerError):
+            await executor.build(liar, closure, [digest("a")])
+
+    with_executor(kind, body)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_errors_are_typed_and_alone(kind: str) -> None:
+    async def body(executor: Dispatcher) -> None:
+        one, bad, panic, two = await executor.lower(
+            [source("a"), source(**{"raise": "InvalidSchema"}), source(**{"raise": "Panic"}), source("b")]
+        )
+        assert is_lowered(one, "a") and is_lowered(two, "b")
+        assert isinstance(bad, Failed) and isinstance(panic, Failed)
+        assert not bad.retryable and isinstance(decode_error(bad.error), InvalidSchema)
+        assert panic.error["type"] == "KernelFault"
+
+    with_executor(kind, body)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_deadline_reaches_the_worker(kind: str) -> None:
+    async def body(executor: Dispatcher) -> None:
+        (slow,) = await executor.lower([source("a", obedient=4.0)], deadline_s=0.3)
+        assert isinstance(slow, Failed) and slow.retryable and slow.error["type"] == "DeadlineExceeded"
+        (limit,) = await executor.lower([source("a", obedient=4.0)], limits=WorkLimits(seconds=0.1), deadline_s=9.0)
+        assert isinstance(limit, Failed) and not limit.retryable and limit.error["type"] == "LimitExceeded"
+        (none,) = await executor.lower([source("b")], deadline_s=0.0)
+        assert isinstance(none, Failed) and none.retryable
+
+    with_executor(kind, body)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_cancellation_withdraws_work(kind: str) -> None:
+    async def body(executor: Dispatcher) -> None:
+        many = asyncio.create_task(executor.lower([source(str(i), sleep=0.05) for i in range(400)]))
+        await asyncio.sleep(0.3)
+        many.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await many
+        (result,) = await executor.lower([source("after")], deadline_s=20.0)
+        assert is_lowered(result, "after")
+        stats = executor.stats()
+        assert stats.cancelled > 300
+        assert stats.lowered < 100
+
+    with_executor(kind, body)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_close_answers_what_waits(kind: str) -> None:
+    async def main() -> None:
+        executor = MAKERS[kind]()
+        waiting = asyncio.create_task(executor.lower([source(str(i), sleep=0.05) for i in range(50)]))
+        await asyncio.sleep(0.2)
+        await executor.close()
+        results = await asyncio.wait_for(waiting, 10)
+        assert any(isinstance(r, Failed) and r.retryable for r in results)
+        (refused,) = await executor.lower([source("a")])
+        assert isinstance(refused, Failed) and refused.retryable
+        await executor.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ENDABLE)
+@pytest.mark.parametrize(
+    ("bomb", "limit"), [({"sleep": 60}, "seconds"), ({"spin": 60}, "seconds"), ({"grow": 4 << 30}, "memory")]
+)
+def test_a_bomb_dies_alone(kind: str, bomb: dict[str, Any], limit: str) -> None:
+    async def body(executor: Dispatcher) -> None:
+        sources = [source(str(i)) for i in range(20)]
+        sources[10] = source("bomb", **bomb)
+        results = await executor.lower(sources)
+        failure = results.pop(10)
+        assert isinstance(failure, Failed) and not failure.retryable
+        error = decode_error(failure.error)
+        assert isinstance(error, LimitExceeded) and error.limit == limit
+        assert all(isinstance(result, Lowered) for result in results)
+        assert executor.stats().workers_lost >= 1
+
+    with_executor(kind, body)
+
+
+@pytest.mark.parametrize("kind", ENDABLE)
+@pytest.mark.parametrize("death", [{"exit": 7}, {"kill": int(signal.SIGKILL)}, {"kill": int(signal.SIGSEGV)}])
+def test_who_ends_every_worker_is_given_up(kind: str, death: dict[str, Any]) -> None:
+    async def body(executor: Dispatcher) -> None:
+        sources = [source(str(i)) for i in range(10)]
+        sources[3] = source("killer", **death)
+        results = await executor.lower(sources)
+        failure = results.pop(3)
+        assert isinstance(failure, Failed) and not failure.retryable and failure.error["type"] == "WorkerDied"
+        assert all(isinstance(result, Lowered) for result in results)
+
+    with_executor(kind, body)
+
+
+@pytest.mark.parametrize("kind", ENDABLE)
+def test_a_lost_worker_is_replaced_and_its_work_repeated(kind: str, tmp_path: Path) -> None:
+    async def body(executor: Dispatcher) -> None:
+        sources = [source(str(i), once=str(tmp_path / str(i))) for i in range(4)]
+        results = await executor.lower(sources)
+        assert all(isinstance(result, Lowered) for result in results)
+        assert executor.stats().workers_lost >= 4
+
+    with_executor(kind, body)
+
+
+@pytest.mark.parametrize("error", [LimitExceeded("m", pointer="/a", limit="depth", value=3.0), InvalidSchema("x")])
+def test_errors_travel(error: Any) -> None:
+    assert decode_error(encode_error(error)).as_dict() == error.as_dict()
+
+
+def test_errors_from_outside_are_tamed() -> None:
+    assert str(decode_error({})) == "the peer gave no message"
+    odd = {"type": "LimitExceeded", "message": "m", "value": "[1]", "limit": "depth", "evil": "x"}
+    assert decode_error(odd).as_dict()["value"] is None
