@@ -1,7 +1,7 @@
 """The seam between deciding what to compile and compiling it.
 
-An `Executor` runs the kernel somewhere: on threads (`InProcess`), in supervised child processes (`ProcessPool`), in Ray
-actors (`RayExecutor`). All three take the same tasks, pass the same tests (`tests/cluster/test_executor.py`), and promise:
+An `Executor` runs the kernel somewhere: on threads (`InProcess`), in supervised child processes (`ProcessPool`), in
+Ray actors (`RayExecutor`). All three take the same tasks, pass the same tests, and promise:
 
 * every task gets one answer: its result, or a typed error, within its deadline and a short grace;
 * a task that hits a limit, or that ends its worker, takes nobody with it (not in-process, which has only the kernel's

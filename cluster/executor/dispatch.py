@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from gramary.cluster.executor.base import (
-    Built,
     BuildTask,
+    Built,
     ExecutorStats,
     Failed,
     Lowered,
@@ -51,7 +51,7 @@ FIXED_NS = 50_000.0
 """What any task costs at least, whatever its size."""
 
 
-class WorkerLost(Exception):  # noqa: N818 - not an error: a message between a worker and its dispatcher
+class WorkerLost(Exception):
     """The worker is gone. `index`: the task to blame (`None`: not known); `answer`: that task's answer, if final."""
 
     def __init__(self, reason: str, index: int | None = None, answer: Failed | None = None) -> None:
@@ -120,9 +120,7 @@ class Dispatcher:
         return self._workers
 
     def stats(self) -> ExecutorStats:
-        return replace(
-            self._stats, queued=self._queued, running=self._running, ns_per_byte=dict(self._ns_per_byte)
-        )
+        return replace(self._stats, queued=self._queued, running=self._running, ns_per_byte=dict(self._ns_per_byte))
 
     async def register_tokenizer(self, fingerprint: bytes, vocabulary: bytes | Path) -> None:
         self._tokenizers.setdefault(fingerprint, vocabulary)

@@ -16,7 +16,7 @@ import json
 from typing import Any, ClassVar
 
 from gramary.compiler import errors as compiler_errors
-from gramary.compiler.errors import GramaryError, LimitExceeded
+from gramary.compiler.errors import GramaryError
 
 MOST_TEXT = 4096
 """Characters of a message or attribute that travel; a schema's pointer can be as long as the schema."""

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
-from gramary.cluster.executor.base import Built, BuildTask, Lowered, LowerTask, Result, Task
+from gramary.cluster.executor.base import BuildTask, Built, Lowered, LowerTask, Result, Task
 from gramary.cluster.executor.errors import UnknownTokenizer
 from gramary.cluster.kernel import Limits, Lowering, Source, Vocabulary
 from gramary.runtime._core import Compiler

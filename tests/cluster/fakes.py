@@ -14,7 +14,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from gramary.cluster.executor.base import Built, BuildTask, Lowered, LowerTask, Result, Task
+from gramary.cluster.executor.base import BuildTask, Built, Lowered, LowerTask, Result, Task
 from gramary.cluster.executor.errors import UnknownTokenizer
 from gramary.cluster.peer import SourceItem
 from gramary.compiler import errors
@@ -93,3 +93,7 @@ class FakeBench:
         if task.tokenizer not in self.tokenizers:
             raise UnknownTokenizer("not learnt")
         return Built([e for unit in task.wanted for e in entries_of(task.closure[unit], task.tokenizer)])
+
+
+def manifest_units(manifest: bytes) -> list[bytes]:
+    return [bytes.fromhex(text) for text in json.loads(manifest)]

@@ -86,9 +86,12 @@ def test_errors_are_typed_and_alone(kind: str) -> None:
         one, bad, panic, two = await executor.lower(
             [source("a"), source(**{"raise": "InvalidSchema"}), source(**{"raise": "Panic"}), source("b")]
         )
-        assert is_lowered(one, "a") and is_lowered(two, "b")
-        assert isinstance(bad, Failed) and isinstance(panic, Failed)
-        assert not bad.retryable and isinstance(decode_error(bad.error), InvalidSchema)
+        assert is_lowered(one, "a")
+        assert is_lowered(two, "b")
+        assert isinstance(bad, Failed)
+        assert isinstance(panic, Failed)
+        assert not bad.retryable
+        assert isinstance(decode_error(bad.error), InvalidSchema)
         assert panic.error["type"] == "KernelFault"
 
     with_executor(kind, body)
@@ -98,11 +101,16 @@ def test_errors_are_typed_and_alone(kind: str) -> None:
 def test_deadline_reaches_the_worker(kind: str) -> None:
     async def body(executor: Dispatcher) -> None:
         (slow,) = await executor.lower([source("a", obedient=4.0)], deadline_s=0.3)
-        assert isinstance(slow, Failed) and slow.retryable and slow.error["type"] == "DeadlineExceeded"
+        assert isinstance(slow, Failed)
+        assert slow.retryable
+        assert slow.error["type"] == "DeadlineExceeded"
         (limit,) = await executor.lower([source("a", obedient=4.0)], limits=WorkLimits(seconds=0.1), deadline_s=9.0)
-        assert isinstance(limit, Failed) and not limit.retryable and limit.error["type"] == "LimitExceeded"
+        assert isinstance(limit, Failed)
+        assert not limit.retryable
+        assert limit.error["type"] == "LimitExceeded"
         (none,) = await executor.lower([source("b")], deadline_s=0.0)
-        assert isinstance(none, Failed) and none.retryable
+        assert isinstance(none, Failed)
+        assert none.retryable
 
     with_executor(kind, body)
 
@@ -134,7 +142,8 @@ def test_close_answers_what_waits(kind: str) -> None:
         results = await asyncio.wait_for(waiting, 10)
         assert any(isinstance(r, Failed) and r.retryable for r in results)
         (refused,) = await executor.lower([source("a")])
-        assert isinstance(refused, Failed) and refused.retryable
+        assert isinstance(refused, Failed)
+        assert refused.retryable
         await executor.close()
 
     asyncio.run(main())
@@ -150,9 +159,11 @@ def test_a_bomb_dies_alone(kind: str, bomb: dict[str, Any], limit: str) -> None:
         sources[10] = source("bomb", **bomb)
         results = await executor.lower(sources)
         failure = results.pop(10)
-        assert isinstance(failure, Failed) and not failure.retryable
+        assert isinstance(failure, Failed)
+        assert not failure.retryable
         error = decode_error(failure.error)
-        assert isinstance(error, LimitExceeded) and error.limit == limit
+        assert isinstance(error, LimitExceeded)
+        assert error.limit == limit
         assert all(isinstance(result, Lowered) for result in results)
         assert executor.stats().workers_lost >= 1
 
@@ -167,7 +178,9 @@ def test_who_ends_every_worker_is_given_up(kind: str, death: dict[str, Any]) -> 
         sources[3] = source("killer", **death)
         results = await executor.lower(sources)
         failure = results.pop(3)
-        assert isinstance(failure, Failed) and not failure.retryable and failure.error["type"] == "WorkerDied"
+        assert isinstance(failure, Failed)
+        assert not failure.retryable
+        assert failure.error["type"] == "WorkerDied"
         assert all(isinstance(result, Lowered) for result in results)
 
     with_executor(kind, body)
