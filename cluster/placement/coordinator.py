@@ -116,14 +116,8 @@ class Coordinator:
             if error is not None:
                 self.stats.errors_remembered += 1
                 outcomes[key] = error
-        found = self.flights.stored([key for key in wanted if key not in outcomes])
-        needed = dict.fromkeys(Key(Kind.UNIT, unit) for _, units in found.values() for unit in units)
-        missing = {key.digest for key in self.store.missing(list(needed))}
-        for key, (manifest, units) in found.items():
-            if all(
-                unit not in missing and all(self.committer.has_shard(tokenizer, unit) for tokenizer in tokenizers)
-                for unit in units
-            ):
+        for key, (manifest, units) in self.flights.complete([key for key in wanted if key not in outcomes]).items():
+            if all(self.committer.has_shard(tokenizer, unit) for tokenizer in tokenizers for unit in units):
                 self.stats.hits_local += 1
                 outcomes[key] = Outcome(key, manifest)
         return outcomes

@@ -126,6 +126,10 @@ class Flights:
                 outcomes[key] = error
         await self._from_stores([key for key in wanted if key not in outcomes], outcomes, closures, end)
         for _ in range(MOST_JOINS):
+            # Others' flights may have landed while we asked around; from here to the start of ours nothing is awaited.
+            for key, (manifest, units) in self.complete([key for key in wanted if key not in outcomes]).items():
+                outcomes[key] = Outcome(key, manifest)
+                closures[key] = units
             left = [source for key, source in wanted.items() if key not in outcomes]
             if not left:
                 break
@@ -140,6 +144,13 @@ class Flights:
         if tokenizers and closures:
             await self._committer.ensure_shards(list(closures.values()), tokenizers, end)
         return [outcomes.get(source.key) or late(source.key) for source in sources]
+
+    def complete(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, list[bytes]]]:
+        """Of these sources, those whose manifest and units are all here."""
+        found = self.stored(keys)
+        needed = dict.fromkeys(Key(Kind.UNIT, unit) for _, units in found.values() for unit in units)
+        gone = {key.digest for key in self._store.missing(list(needed))}
+        return {key: have for key, have in found.items() if gone.isdisjoint(have[1])}
 
     async def _from_stores(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.cluster.fakes import digest, source, unit_bytes
 BENCH = "tests.cluster.fakes:FakeBench"
 VOCABULARY = b"some vocabulary"
 TOKENIZER = blake3(VOCABULARY).digest()
-LIMITS = WorkLimits(seconds=5.0, hard_seconds=0.5, hard_bytes=100 << 20)
+LIMITS = WorkLimits(seconds=5.0, hard_seconds=20.0, hard_bytes=100 << 20)
 
 MAKERS: dict[str, Callable[[], Dispatcher]] = {
     "threads": lambda: InProcess(2, bench=BENCH, limits=LIMITS),
@@ -157,7 +158,8 @@ def test_a_bomb_dies_alone(kind: str, bomb: dict[str, Any], limit: str) -> None:
     async def body(executor: Dispatcher) -> None:
         sources = [source(str(i)) for i in range(20)]
         sources[10] = source("bomb", **bomb)
-        results = await executor.lower(sources)
+        limits = replace(LIMITS, hard_seconds=0.5 if limit == "seconds" else 50.0)
+        results = await executor.lower(sources, limits=limits)
         failure = results.pop(10)
         assert isinstance(failure, Failed)
         assert not failure.retryable

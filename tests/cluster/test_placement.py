@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gramary.cluster.peer import Outcome, SourceItem
@@ -45,7 +45,7 @@ def assert_exact(cluster: Cluster, units: set[bytes]) -> None:
         assert cluster.total(counter) == 0, counter
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(
     nodes=st.integers(1, 7),
     seed=st.integers(0, 2**32),
@@ -227,7 +227,7 @@ def test_partition_and_healing() -> None:
     simulate(main())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(seed=st.integers(0, 2**32), loss=st.sampled_from([0.0, 0.02, 0.2, 1.0]), kills=st.integers(0, 3))
 def test_every_request_is_answered_in_time_whatever_happens(seed: int, loss: float, kills: int) -> None:
     """Messages are lost, nodes die and come back: every request to a live node has a manifest within its deadline."""
