@@ -138,9 +138,9 @@ class Flights:
                 if cut_short and end > asyncio.get_running_loop().time():
                     continue  # by the deadline of whoever began the flight, not ours
                 outcomes[outcome.key] = outcome
-                units = self.units_of(outcome.manifest)
-                if units is not None:
-                    closures[outcome.key] = units
+                needed = self.units_of(outcome.manifest)
+                if needed is not None:
+                    closures[outcome.key] = needed
         if tokenizers and closures:
             await self._committer.ensure_shards(list(closures.values()), tokenizers, end)
         return [outcomes.get(source.key) or late(source.key) for source in sources]
