@@ -171,7 +171,7 @@ class RequestGrammar:
     It is compiling, ready, or failed with a `reason`; a failed one leaves rows open and refuses every token.
     """
 
-    __slots__ = ("_array", "_backend", "_future", "_matcher", "_owner", "_stops", "_terminated", "reason")
+    __slots__ = ("_array", "_backend", "_future", "_grammar", "_matcher", "_owner", "_stops", "_terminated", "reason")
 
     def __init__(
         self,
@@ -186,6 +186,7 @@ class RequestGrammar:
         given = sorted({token for token in stop_token_ids or () if 0 <= token < backend.vocab_size})
         self._stops = given or None
         self._future = future
+        self._grammar: CompiledGrammar | None = None
         self._matcher: Matcher | None = None
         self._terminated = False
         self._owner: Any = None
@@ -198,6 +199,10 @@ class RequestGrammar:
     def matcher(self) -> Matcher | None:
         """The kernel's matcher, once it is there."""
         return self._matcher
+
+    def fresh(self) -> RequestGrammar:
+        """The same grammar at its start, for another request."""
+        return RequestGrammar(self._backend, self._stops, grammar=self._grammar, future=self._future)
 
     def is_ready(self) -> bool:
         """Can masks be filled without waiting? Also true of a grammar that failed."""
@@ -328,6 +333,7 @@ class RequestGrammar:
         return self._matcher
 
     def _make_matcher(self, grammar: CompiledGrammar) -> None:
+        self._grammar = grammar
         try:
             self._matcher = grammar.matcher(
                 stop_token_ids=self._stops, max_rollback_tokens=self._backend.max_rollback_tokens
