@@ -20,6 +20,8 @@ from gramary.runtime.serving.source import Kind, choices_of, compile_here
 
 _events = Events(__name__)
 _CACHE_BYTES = 64 << 20
+_MOST_CHARACTERS = 256 << 10
+"""Longer texts are left to the engine: reading them alone would hold up the API server."""
 
 
 class Admission:
@@ -62,7 +64,8 @@ class Admission:
         if min_tokens > 0:
             self._check_length(kind, spec, min_tokens)
         seconds = self.options.admission_ms / 1e3
-        if seconds <= 0:
+        if seconds <= 0 or len(spec) > _MOST_CHARACTERS:
+            self.counts.count("admission_passed_unjudged")
             return
         try:
             compile_here(self._compiler(kind), kind, spec, self.options.compile_options(seconds=seconds))

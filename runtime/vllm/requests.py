@@ -8,9 +8,11 @@ from typing import Any
 from gramary.compiler.errors import GramaryError
 from gramary.compiler.tokenizer import Tokenizer
 from gramary.runtime.serving import Admission, Kind, WorkerOptions
+from gramary.runtime.serving.events import Events
 from gramary.runtime.serving.source import JSON_OBJECT_SCHEMA
 
 NAME = "gramary"
+_events = Events("vllm.gramary")
 
 
 def specification(params: Any) -> tuple[Kind, str]:
@@ -73,6 +75,8 @@ class RequestJudge:
             self._admission.check(kind, spec, min_tokens=sampling_params.min_tokens)
         except (GramaryError, ValueError, TypeError, RecursionError) as error:
             raise VLLMValidationError(f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # a defect of ours: the engine will judge the request, with its limits
+            _events.error("request_not_judged", error=f"{type(error).__name__}: {error}")
 
     def _tokenizer(self) -> Tokenizer:
         if self._model_tokenizer is None:

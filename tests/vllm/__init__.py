@@ -1,0 +1,1 @@
+"""Checks on a real vLLM engine; `run.sh` installs it and runs them. Not part of `make test`."""
