@@ -8,6 +8,7 @@ protection; closing an environment unmaps what is still being read.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import threading
@@ -40,7 +41,8 @@ MOST_READERS = 1024
 
 _META = struct.Struct("<IIQQ")  # magic, version, address, map size; at byte 16 of pages 0 and 1
 _LMDB_MAGIC = 0xBEEFC0DE
-_OUT_OF_ROOM = (28, 5, 122)  # ENOSPC, EIO (what LMDB makes of a short write), EDQUOT
+# EIO is what LMDB makes of a short write.
+_OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _DAMAGE = (
     lmdb.CorruptedError,
@@ -124,6 +126,13 @@ def store_error(error: lmdb.Error, path: str) -> StoreError:
     if isinstance(error, lmdb.DiskError) or error.code in _OUT_OF_ROOM:
         return DiskFull(f"the disk of {path} is full: {error}", path=path)
     return StoreError(f"{path}: {error}", path=path)
+
+
+def cannot_write(path: Path, error: OSError) -> StoreError:
+    """This package's error for a failed file operation of the writer."""
+    if error.errno in _OUT_OF_ROOM:
+        return DiskFull(f"the disk of {path} is full: {error.strerror}", path=str(path))
+    return StoreUnavailable(f"{path} cannot be written: {error.strerror}", path=str(path))
 
 
 class _Current(threading.local):
@@ -220,17 +229,24 @@ class Environment:
         """The epoch of this thread that takes new blobs; a new one if the last has ended or is too old."""
         epoch = self._current.epoch()
         if epoch is None or monotonic() >= epoch.ends:
-            epoch = self.new_epoch()
-            self._current.epoch = ref(epoch)
+            return self._renew()
+        return epoch
+
+    def newer(self, epoch: Epoch) -> Epoch | None:
+        """One that sees what was committed since `epoch` began; `None` if nothing was."""
+        if self.handle.info()["last_txnid"] == epoch.txn.id():
+            return None
+        return self._renew()
+
+    def _renew(self) -> Epoch:
+        epoch = self.new_epoch()
+        self._current.epoch = ref(epoch)
         return epoch
 
     def newest(self) -> Epoch:
         """Like `epoch`, but one that sees all that is committed."""
         epoch = self.epoch()
-        if self.handle.info()["last_txnid"] != epoch.txn.id():
-            epoch = self.new_epoch()
-            self._current.epoch = ref(epoch)
-        return epoch
+        return self.newer(epoch) or epoch
 
     def new_epoch(self) -> Epoch:
         """An epoch of its own, with the newest committed state."""

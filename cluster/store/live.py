@@ -18,7 +18,7 @@ import lmdb
 from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.store import paths
 from gramary.cluster.store.claim import CheckAt, Claim, next_name
-from gramary.cluster.store.environment import MAP_BYTES, Environment
+from gramary.cluster.store.environment import MAP_BYTES, Environment, cannot_write, translated
 from gramary.cluster.store.errors import DiskFull, StoreClosed, StoreError, StoreFull
 from gramary.cluster.store.feed import Feed, News
 from gramary.cluster.store.layout import (
@@ -33,6 +33,7 @@ from gramary.cluster.store.layout import (
 )
 from gramary.cluster.store.ledger import Group, Ledger
 from gramary.cluster.store.reader import Reads, _walk
+from gramary.cluster.store.room import Room
 from gramary.cluster.store.stats import PutResult, StoreStats
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,6 @@ _GROUP = struct.Struct("<IQQI")  # last use, bytes, cost, values
 _BATCH_VALUES = 1024
 _BATCH_BYTES = 32 << 20
 _REMOVED_AT_ONCE = 64
-_BALLAST_BYTES = 4 << 20
 _COARSE_S = 60
 """Last uses are persisted when they are off by this much."""
 
@@ -84,10 +84,9 @@ class LiveStore(Reads):
             raise ValueError("the budget of a store is a positive number of bytes")
         if not 0 < low_ratio < high_ratio <= 1:
             raise ValueError("watermarks are shares of the budget, the low one below the high one")
-        self.budget_bytes = budget_bytes
+        self.room = Room(self.path, budget_bytes, map_bytes, min_free_bytes)
         self.high_ratio = high_ratio
         self.low_ratio = low_ratio
-        self.min_free_bytes = min_free_bytes
         self.grace_s = grace_s
         self.sync_every_s = sync_every_s
         self.counters = StoreStats()
@@ -96,15 +95,19 @@ class LiveStore(Reads):
         self.unsealed: set[bytes] | None = None
         """Stored keys that no sealed generation has; `None`: unknown, the next one is a full copy."""
         self.writing = threading.RLock()
+        self.sealing = threading.Lock()
         self._children = children
         self._pinned = children is None
-        self._map_bytes = map_bytes
         self._sync_at = 0.0
         self._dirty = False
         self._used: set[bytes] = set()
         self._persisted_at = time.monotonic()
-        self._claim = Claim(self.path)
         try:
+            self._claim = Claim(self.path)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        try:
+            self.room.ease()
             opened = self._claim.open(check, map_bytes)
             self._environment = opened.environment
             self.counters.wiped += opened.wiped
@@ -112,12 +115,14 @@ class LiveStore(Reads):
             self._load_ledger()
             self._clock_base = max([int(time.time()), *(group.last_use for group in self.ledger.groups.values())])
             self._clock_start = time.monotonic()
-            self._make_ballast()
+            self.room.make_ballast()
             self._sync_at = time.monotonic() + self.sync_every_s
             if opened.scrub:
                 self.scrub()
-        except BaseException:
+        except BaseException as error:
             self._claim.drop()
+            if isinstance(error, OSError):
+                raise cannot_write(self.path, error) from error
             raise
 
     def _load_ledger(self) -> None:
@@ -126,22 +131,6 @@ class LiveStore(Reads):
                 if len(data) == _GROUP.size and len(group) in (37, 69):
                     last_use, size, cost_ns, count = _GROUP.unpack(data)
                     self.ledger.load(bytes(group), Group(last_use, size, cost_ns, count))
-
-    def _make_ballast(self) -> None:
-        ballast = self.path / paths.BALLAST
-        with contextlib.suppress(OSError):
-            if (ballast.stat().st_size if ballast.exists() else 0) < _BALLAST_BYTES and (
-                self.free_disk_bytes() > self.min_free_bytes + 2 * _BALLAST_BYTES
-            ):
-                with ballast.open("wb") as file:
-                    os.posix_fallocate(file.fileno(), 0, _BALLAST_BYTES)
-
-    def _drop_ballast(self) -> bool:
-        ballast = self.path / paths.BALLAST
-        there = ballast.exists() and ballast.stat().st_size > 0
-        if there:
-            os.truncate(ballast, 0)
-        return there
 
     def _open(self) -> tuple[Environment, ...]:
         return (self._environment,)
@@ -169,7 +158,9 @@ class LiveStore(Reads):
             try:
                 self._persist_uses()
                 self.sync()
-                self._claim.mark_clean()
+                self.room.ease()
+                with contextlib.suppress(OSError):  # then the next writer verifies what it finds
+                    self._claim.mark_clean()
             finally:
                 super().close()
                 self._environment.close()
@@ -297,40 +288,17 @@ class LiveStore(Reads):
 
     def _make_room(self, needed: int) -> None:
         """Evict if it must be; raise `StoreFull` or `DiskFull` if there is no room for `needed` bytes then."""
-        lacking, _ = self._lack(needed, self._environment.live_bytes())
-        if lacking <= 0:
-            return
-        if self._lack(needed, 0)[0] <= 0:  # otherwise all would be evicted for nothing
-            self.evict(lacking, grace_s=0)
-        lacking, disk = self._lack(needed, self._environment.live_bytes())
-        if lacking <= 0:
-            return
-        error: StoreError
-        if disk:
-            free = self.free_disk_bytes()
-            error = DiskFull(
-                f"the disk of {self.path} has {free:,} bytes free and {self.min_free_bytes:,} are kept: free some, or"
-                " lower min_free_bytes",
-                path=str(self.path),
-                free_bytes=free,
-            )
-        else:
-            error = StoreFull(
-                f"{self.path} has no room for {needed:,} bytes: what is there is pinned or the budget"
-                f" ({self.budget_bytes:,}) or map ({self._map_bytes:,}) is too small",
-                path=str(self.path),
-            )
-        self._count_full(error)
-        raise error
-
-    def _lack(self, needed: int, live: int) -> tuple[int, bool]:
-        """By how much there is too little room for `needed` bytes beside `live` ones; and whether it is the disk's."""
         file = self._environment.file_bytes
-        growth = needed - max(file - live, 0)
-        over = live + needed - self.budget_bytes
-        map_over = growth - (self._map_bytes - _headroom(self._map_bytes) - file)
-        disk_over = growth - (self.free_disk_bytes() - self.min_free_bytes) if growth > 0 else 0
-        return max(over, map_over, disk_over), disk_over > max(over, map_over, 0)
+        lacking, _ = self.room.lacking(needed, self._environment.live_bytes(), file)
+        if lacking <= 0:
+            return
+        if self.room.lacking(needed, 0, file)[0] <= 0:  # otherwise all would be evicted for nothing
+            self.evict(lacking, grace_s=0)
+        lacking, of_disk = self.room.lacking(needed, self._environment.live_bytes(), file)
+        if lacking > 0:
+            error = self.room.error(needed, of_disk)
+            self._count_full(error)
+            raise error
 
     def remove(self, keys: Iterable[Key]) -> int:
         """Remove values; returns how many were there. Views that are held stay as they are."""
@@ -372,7 +340,7 @@ class LiveStore(Reads):
                 try:
                     removed += self._remove_batch(batch)
                 except (DiskFull, StoreFull):
-                    if not self._drop_ballast():
+                    if not self.room.drop_ballast():
                         raise
                     removed += self._remove_batch(batch)
         return removed
@@ -411,8 +379,10 @@ class LiveStore(Reads):
         """Have everything on the disk: from here on an operating system's crash costs nothing of it."""
         with self.writing:
             if self._dirty:
+                environment = self._writable()
+                with translated(environment.path):
+                    environment.handle.sync(True)
                 self._dirty = False
-                self._writable().handle.sync(True)
                 self.counters.syncs += 1
             self._sync_at = time.monotonic() + self.sync_every_s
 
@@ -421,11 +391,6 @@ class LiveStore(Reads):
     def clock(self) -> int:
         """Seconds that never run backwards, whatever becomes of the machine's clock."""
         return self._clock_base + int(time.monotonic() - self._clock_start)
-
-    def free_disk_bytes(self) -> int:
-        """Of the file system that the store is on."""
-        found = os.statvfs(self.path)
-        return found.f_bavail * found.f_frsize
 
     def touch(self, keys: Iterable[Key]) -> None:
         """These were used, here or by a reader (`StoreReader.touched`)."""
@@ -475,8 +440,8 @@ class LiveStore(Reads):
             now = self.clock()
             if needed is None:
                 live = environment.live_bytes()
-                if live >= self.high_ratio * self.budget_bytes:
-                    needed = live - int(self.low_ratio * self.budget_bytes)
+                if live >= self.high_ratio * self.room.budget_bytes:
+                    needed = live - int(self.low_ratio * self.room.budget_bytes)
                 elif not self.ledger.marked:
                     return 0
             self._load_pins()
@@ -511,15 +476,15 @@ class LiveStore(Reads):
             if time.monotonic() - self._persisted_at >= _COARSE_S:
                 self._persist_uses()
             self.evict()
-            self._make_ballast()
+            self.room.make_ballast()
             if time.monotonic() >= self._sync_at:
                 self.sync()
-            if environment.file_bytes > 1.5 * self.budget_bytes and self.can_compact():
+            if environment.file_bytes > 1.5 * self.room.budget_bytes and self.can_compact():
                 self.compact()
 
     def can_compact(self) -> bool:
         """Whether the disk has room for a second copy of what is live."""
-        return self.free_disk_bytes() - self._environment.live_bytes() > self.min_free_bytes
+        return self.room.free_disk_bytes() - self._environment.live_bytes() > self.room.min_free_bytes
 
     def compact(self) -> int:
         """Copy what is live into a new file, and switch to it; returns by how many bytes the store shrank.
@@ -532,7 +497,7 @@ class LiveStore(Reads):
                 raise DiskFull(
                     f"the disk of {self.path} has no room for a second copy of the store",
                     path=str(self.path),
-                    free_bytes=self.free_disk_bytes(),
+                    free_bytes=self.room.free_disk_bytes(),
                 )
             name = next_name(os.path.basename(old.path))
             target = self.path / name
@@ -540,7 +505,7 @@ class LiveStore(Reads):
             target.mkdir()
             try:
                 old.handle.copy(str(target), compact=True)
-                new = Environment.open(target, writable=True, map_bytes=self._map_bytes)
+                new = Environment.open(target, writable=True, map_bytes=self.room.map_bytes)
                 new.handle.sync(True)
                 self._claim.switch(name)
             except (lmdb.Error, OSError, StoreError) as error:
@@ -577,6 +542,11 @@ class LiveStore(Reads):
             paths.write_json(self.path / paths.QUARANTINE, {"origins": sorted(self._quarantine)})
 
     @property
+    def budget_bytes(self) -> int:
+        """Of live pages that may be kept."""
+        return self.room.budget_bytes
+
+    @property
     def quarantined(self) -> frozenset[str]:
         """Origins that nothing is taken from."""
         return frozenset(self._quarantine)
@@ -599,8 +569,8 @@ class LiveStore(Reads):
             "values": values,
             "live_bytes": live,
             "file_bytes": environment.file_bytes,
-            "budget_bytes": self.budget_bytes,
-            "free_disk_bytes": self.free_disk_bytes(),
+            "budget_bytes": self.room.budget_bytes,
+            "free_disk_bytes": self.room.free_disk_bytes(),
             "marked_bytes": sum(self.ledger.groups[group].size for group in list(self.ledger.marked)),
             "readers": len(slots),
             "reader_lag": max((info["last_txnid"] - txnid for txnid in slots if txnid is not None), default=0),
@@ -650,11 +620,6 @@ def _is_good(value: memoryview, raw: bytes) -> bool:
         return is_sound(value, decode_header(value, raw))
     except HeaderError:
         return False
-
-
-def _headroom(map_bytes: int) -> int:
-    """Of the map, kept free so that evicting always has pages to write."""
-    return min(1 << 20, map_bytes // 4)
 
 
 def _reader_transactions(text: str) -> list[int | None]:

@@ -83,6 +83,8 @@ def open_reader(
     place = Path(path)
     if mode == "sealed":
         return SealedStore(place)
+    if mode == "auto" and not (place / paths.CURRENT).exists() and (place / paths.SEALED / paths.CURRENT).exists():
+        return SealedStore(place)  # somebody carried nothing but that here
     reason = why_not_live(place)
     if not reason:
         return StoreReader(place)

@@ -113,9 +113,11 @@ class Reads(ABC):
         for environment in self._current():
             epoch = environment.epoch()
             value = epoch.txn.get(stored)
-            if value is None:
-                epoch = environment.newest()  # it may have been put since the epoch began
-                value = epoch.txn.get(stored)
+            if value is None:  # it may have been put since the epoch began
+                newer = environment.newer(epoch)
+                if newer is not None:
+                    epoch = newer
+                    value = epoch.txn.get(stored)
             if value is not None and (stored in self._checked or self._check(value, raw, stored)):
                 self.reads.hits += 1
                 if len(self._touched) < MOST_TOUCHED:

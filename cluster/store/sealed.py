@@ -19,7 +19,7 @@ from typing import Any
 import lmdb
 
 from gramary.cluster.store import paths
-from gramary.cluster.store.environment import Environment, translated
+from gramary.cluster.store.environment import Environment, cannot_write, translated
 from gramary.cluster.store.errors import DiskFull, StoreDamaged, StoreUnavailable
 from gramary.cluster.store.layout import GROUPS, LAYOUT_VERSION, VALUES
 from gramary.cluster.store.live import LiveStore
@@ -100,8 +100,16 @@ def seal(store: LiveStore, *, full: bool = False) -> bool:
 
     `full`: copy everything even where a delta would do. Raises `DiskFull`; the older generation stays then.
     """
+    with store.sealing:
+        return _seal(store, full)
+
+
+def _seal(store: LiveStore, full: bool) -> bool:
     directory = store.path / paths.SEALED
-    directory.mkdir(exist_ok=True)
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise cannot_write(directory, error) from error
     environment = store.current_environment()
     with store.writing:
         older = [name for name in _sealed_files(store.path) if (directory / name).exists()]
@@ -127,7 +135,7 @@ def seal(store: LiveStore, *, full: bool = False) -> bool:
             store.unsealed = None
             aside.unlink(missing_ok=True)
             if isinstance(error, OSError):
-                raise DiskFull(f"{directory} cannot be written: {error.strerror}", path=str(directory)) from error
+                raise cannot_write(directory, error) from error
             raise
     finally:
         txn.abort()
@@ -149,8 +157,8 @@ def _next_number(directory: Path) -> int:
 
 
 def _check_room(store: LiveStore, size: int) -> None:
-    free = store.free_disk_bytes()
-    if free - size < store.min_free_bytes:
+    free = store.room.free_disk_bytes()
+    if free - size < store.room.min_free_bytes:
         raise DiskFull(
             f"the disk of {store.path} has no room for a sealed copy of {size:,} bytes",
             path=str(store.path),
