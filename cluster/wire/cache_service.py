@@ -1,4 +1,7 @@
-"""CacheService: a node's store, over the wire."""
+"""CacheService: a node's store, over the wire.
+
+Streams of chunks are given to gRPC as bytes (`codec.messages`), everything else as messages.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import aclosing
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import grpc
@@ -21,7 +24,6 @@ from gramary.cluster.wire.codec import (
     check_count,
     check_digest_function,
     check_digests,
-    chunks,
     decode_keys,
     kind_of,
     messages,
@@ -31,7 +33,7 @@ from gramary.cluster.wire.errors import OK, InvalidRequest, code_of, make_status
 from gramary.cluster.wire.limits import ROOM_BYTES, WireLimits
 from gramary.cluster.wire.node import Node
 from gramary.cluster.wire.pb import cache_pb2 as pb
-from gramary.cluster.wire.pb import cache_pb2_grpc, values_pb2
+from gramary.cluster.wire.pb import cache_pb2_grpc
 from gramary.cluster.wire.security import CALLER
 from gramary.cluster.wire.verifier import Refusal, Verifier
 from gramary.compiler.errors import GramaryError
@@ -50,6 +52,8 @@ UNITS_BYTES = 64 << 20
 MOST_REJECTIONS = 1000
 HEARTBEAT_S = 30.0
 
+_READ_CHUNKS = pb.ReadResponse.CHUNKS_FIELD_NUMBER
+_SHARD_CHUNKS = pb.GetShardsResponse.CHUNKS_FIELD_NUMBER
 NOT_FOUND = make_status(grpc.StatusCode.NOT_FOUND, "")
 DEFERRED = make_status(grpc.StatusCode.RESOURCE_EXHAUSTED, "")
 
@@ -117,13 +121,13 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
 
         return await self._run(work, len(keys) + 16)
 
-    async def Read(self, request: pb.ReadRequest, context: Any) -> AsyncIterator[pb.ReadResponse]:  # noqa: N802
+    async def Read(self, request: pb.ReadRequest, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         """See the protocol."""
         check_digest_function(request.digest_function)
         keys = decode_keys(request.keys, "keys", self._limits)
         zstd = accepts_zstd(request.accept)
 
-        def produce() -> Iterator[pb.ReadResponse]:
+        def produce() -> Iterator[bytes]:
             offset = request.offset
             for key in keys:
                 [record] = self._node.read([key])
@@ -133,15 +137,14 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
                     raise InvalidRequest(
                         f"the offset {offset} is above the value's size, {len(record.payload)}", field="offset"
                     )
-                for group in messages(chunks(record, zstd=zstd, offset=offset)):
-                    yield pb.ReadResponse(chunks=group)
+                yield from messages([record], field=_READ_CHUNKS, zstd=zstd, offset=offset)
                 offset = 0
 
         async with aclosing(self._ahead(produce())) as responses:
             async for response in responses:
                 yield response
 
-    async def GetShards(self, request: pb.GetShardsRequest, context: Any) -> AsyncIterator[pb.GetShardsResponse]:  # noqa: N802
+    async def GetShards(self, request: pb.GetShardsRequest, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         """See the protocol."""
         check_digest_function(request.digest_function)
         [tokenizer] = check_digests([request.tokenizer], "tokenizer", self._limits)
@@ -161,14 +164,14 @@ class CacheService(cache_pb2_grpc.CacheServiceServicer):
                     after = page[-1].key.encode()
                 after = b""
 
-        def pieces() -> Iterator[values_pb2.RecordChunk]:
-            offset = request.offset
-            for record in records():
-                yield from chunks(record, zstd=zstd, offset=offset if offset <= len(record.payload) else 0)
-                offset = 0
+        def produce() -> Iterator[bytes]:
+            rest = records()
+            first = next(rest, None)
+            if first is not None:
+                offset = request.offset if request.offset <= len(first.payload) else 0
+                yield from messages(chain((first,), rest), field=_SHARD_CHUNKS, zstd=zstd, offset=offset)
 
-        produce = (pb.GetShardsResponse(chunks=group) for group in messages(pieces()))
-        async with aclosing(self._ahead(produce)) as responses:
+        async with aclosing(self._ahead(produce())) as responses:
             async for response in responses:
                 yield response
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from gramary.cluster.peer import Claim, ClaimState
 from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.stats import NodeStats, SlowUnit, TokenizerFigures
 from gramary.cluster.wire.calls import paired, slices
-from gramary.cluster.wire.codec import BLAKE3, ZSTD, chunks, compressors, messages
+from gramary.cluster.wire.codec import BLAKE3, ZSTD, compressors, messages
 from gramary.cluster.wire.compile_client import Compiling
 from gramary.cluster.wire.errors import CorruptData, Rejected
 from gramary.cluster.wire.limits import CHUNK_BYTES
@@ -83,13 +83,10 @@ class GrpcPeer(Compiling):
     async def _put(self, records: Sequence[Record]) -> Any:
         zstd = self._accept != compressors()[:1] and (await self.capabilities()).zstd
 
-        def pieces() -> Iterator[Any]:
-            for record in records:
-                yield from chunks(record, zstd=zstd)
-
         async def requests() -> AsyncIterator[cache_pb2.PutShardsRequest]:
-            for group in messages(pieces()):
-                yield cache_pb2.PutShardsRequest(digest_function=BLAKE3, chunks=group)
+            yield cache_pb2.PutShardsRequest(digest_function=BLAKE3)
+            for message in messages(records, field=cache_pb2.PutShardsRequest.CHUNKS_FIELD_NUMBER, zstd=zstd):
+                yield cache_pb2.PutShardsRequest.FromString(message)
                 await asyncio.sleep(0)
 
         return await self._call(

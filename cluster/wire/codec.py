@@ -89,23 +89,29 @@ def header(record: Record) -> pb.RecordHeader:
     )
 
 
-def chunks(record: Record, *, zstd: bool, offset: int = 0) -> Iterator[pb.RecordChunk]:
-    """A record in pieces, from `offset` of its payload on."""
-    payload = record.payload
+def _parts(record: Record, zstd: bool, offset: int) -> Iterator[tuple[pb.RecordChunk, bytes | memoryview]]:
+    """A record in pieces, from `offset` of its payload on: chunks without their data, and the data."""
+    payload = record.payload if len(record.payload) <= CHUNK_BYTES else memoryview(record.payload)
     first = True
     while first or offset < len(payload):
-        data: bytes = payload[offset : offset + CHUNK_BYTES]
-        size, compressor = len(data), IDENTITY
-        if zstd and size >= WORTH_PACKING:
-            packed = _packer().compress(data)
-            if len(packed) < size:
-                data, compressor = packed, ZSTD
-        chunk = pb.RecordChunk(offset=offset, compressor=compressor, plain_bytes=size, data=data)
+        data: bytes | memoryview = payload[offset : offset + CHUNK_BYTES]
+        chunk = pb.RecordChunk(offset=offset, compressor=IDENTITY, plain_bytes=len(data))
         if first:
             chunk.header.CopyFrom(header(record))
             first = False
+        offset += len(data)
+        if zstd and len(data) >= WORTH_PACKING:
+            packed = _packer().compress(data)
+            if len(packed) < len(data):
+                data, chunk.compressor = packed, ZSTD
+        yield chunk, data
+
+
+def chunks(record: Record, *, zstd: bool, offset: int = 0) -> Iterator[pb.RecordChunk]:
+    """A record in pieces, from `offset` of its payload on."""
+    for chunk, data in _parts(record, zstd, offset):
+        chunk.data = bytes(data)
         yield chunk
-        offset += size
 
 
 def single(record: Record, *, zstd: bool) -> pb.RecordChunk | None:
@@ -115,19 +121,39 @@ def single(record: Record, *, zstd: bool) -> pb.RecordChunk | None:
     return next(chunks(record, zstd=zstd))
 
 
-def messages(pieces: Iterable[pb.RecordChunk], fill: int = CHUNK_BYTES) -> Iterator[list[pb.RecordChunk]]:
-    """Chunks in groups for one message each: about `fill` bytes, so that small records share a message."""
-    group: list[pb.RecordChunk] = []
+def messages(records: Iterable[Record], *, field: int, zstd: bool, offset: int = 0) -> Iterator[bytes]:
+    """Records as serialized messages that have nothing but chunks, in `field`: about 256 KiB each, so that small
+    records share one.
+
+    Serialized by hand: protobuf would copy every payload four times on the way, and pages of fresh memory are what
+    streaming costs. `offset`: where in the first payload to begin.
+    """
+    tag = _varint(field << 3 | 2)
+    pieces: list[bytes | memoryview] = []
     size = 0
-    for piece in pieces:
-        more = len(piece.data) + HEADER_ROOM
-        if group and (size + more > ROOM_BYTES or size >= fill):
-            yield group
-            group, size = [], 0
-        group.append(piece)
-        size += more
-    if group:
-        yield group
+    for record in records:
+        for chunk, data in _parts(record, zstd, offset):
+            head = chunk.SerializeToString() + _DATA_TAG + _varint(len(data))
+            if pieces and (size + len(head) + len(data) > ROOM_BYTES or size >= CHUNK_BYTES):
+                yield b"".join(pieces)
+                pieces, size = [], 0
+            pieces += (tag, _varint(len(head) + len(data)), head, data)
+            size += len(head) + len(data) + len(tag) + 4
+        offset = 0
+    if pieces:
+        yield b"".join(pieces)
+
+
+_DATA_TAG = bytes([pb.RecordChunk.DATA_FIELD_NUMBER << 3 | 2])
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
 def _packer() -> zstandard.ZstdCompressor:
@@ -174,12 +200,14 @@ class Partial:
     size: int
     cost_ns: int
     mac: bytes
-    data: bytearray = field(default_factory=bytearray)
+    pieces: list[bytes] = field(default_factory=list)
+    held: int = 0
+    """Bytes of `pieces`."""
 
 
 def held_bytes(partial: Partial | None) -> int:
     """How much of a record arrived."""
-    return 0 if partial is None else len(partial.data)
+    return 0 if partial is None else partial.held
 
 
 class Assembler:
@@ -201,20 +229,18 @@ class Assembler:
         if partial is None:
             raise CorruptData("a chunk came without its record's header", reason="order")
         key = partial.key.encode().hex()
-        if chunk.offset != len(partial.data):
-            raise CorruptData(f"a chunk begins at {chunk.offset}, not at {len(partial.data)}", key=key, reason="order")
+        if chunk.offset != partial.held:
+            raise CorruptData(f"a chunk begins at {chunk.offset}, not at {partial.held}", key=key, reason="order")
         data = unpack(chunk)
-        if not data and partial.size > len(partial.data):
-            raise CorruptData("a chunk is empty", key=key, reason="size")
-        if len(partial.data) + len(data) > partial.size:
+        partial.held += len(data)
+        if partial.held > partial.size:
             raise CorruptData(f"more than the {partial.size} bytes announced arrived", key=key, reason="size")
-        if not partial.data and len(data) == partial.size:
-            payload = data  # the usual case: no copy
-        else:
-            partial.data += data
-            if len(partial.data) < partial.size:
-                return None
-            payload = bytes(partial.data)
+        if partial.held < partial.size:
+            if len(data) != CHUNK_BYTES:
+                raise CorruptData(f"a chunk of {len(data)} bytes that is not the last", key=key, reason="size")
+            partial.pieces.append(data)
+            return None
+        payload = b"".join((*partial.pieces, data)) if partial.pieces else data
         self.partial = None
         if blake3(payload).digest() != partial.hash:
             raise CorruptData("a payload does not have the hash announced", key=key, reason="hash")
@@ -242,7 +268,7 @@ class Assembler:
         if chunk.offset and resume is not None:
             if (resume.key, resume.hash, resume.size) != (new.key, new.hash, new.size):
                 raise CorruptData("a resumed record is not the one that broke off", key=head.key.hex(), reason="resume")
-            new.data = resume.data
+            new.pieces, new.held = resume.pieces, resume.held
         return new
 
     def finish(self) -> None:

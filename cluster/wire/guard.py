@@ -1,7 +1,7 @@
 """What stands before every call of a server: who is it, may it, is there room, and is it a message at all.
 
 gRPC hands the requests over as bytes (`request_deserializer` is taken away), so that bytes that are no message get a
-status like any other mistake. Errors become statuses here and nowhere else.
+status like any other mistake; responses may be bytes already. Errors become statuses here and nowhere else.
 """
 
 from __future__ import annotations
@@ -158,22 +158,21 @@ class Guard(grpc.aio.ServerInterceptor):
             return handler  # UNIMPLEMENTED
         method = str(handler_call_details.method)
         metadata = handler_call_details.invocation_metadata or ()
+        serializer = _serializer(handler.response_serializer)
         call = _Call(self, method, RULES.get(method, OTHER), metadata, handler.request_deserializer)
         if handler.request_streaming and handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(
-                call.streamed(handler.stream_stream, many=True), None, handler.response_serializer
+                call.streamed(handler.stream_stream, many=True), None, serializer
             )
         if handler.request_streaming:
             return grpc.stream_unary_rpc_method_handler(
-                call.answered(handler.stream_unary, many=True), None, handler.response_serializer
+                call.answered(handler.stream_unary, many=True), None, serializer
             )
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                call.streamed(handler.unary_stream, many=False), None, handler.response_serializer
+                call.streamed(handler.unary_stream, many=False), None, serializer
             )
-        return grpc.unary_unary_rpc_method_handler(
-            call.answered(handler.unary_unary, many=False), None, handler.response_serializer
-        )
+        return grpc.unary_unary_rpc_method_handler(call.answered(handler.unary_unary, many=False), None, serializer)
 
     def caller(self, method: str, rule: Rule, authorization: str | None, context: Any) -> Caller:
         """Who makes a call, after it was seen to be allowed."""
@@ -261,6 +260,12 @@ class Guard(grpc.aio.ServerInterceptor):
             finally:
                 watchdog.stop()
             yield request
+
+
+def _serializer(serialize: Callable[[Any], bytes] | None) -> Callable[[Any], bytes] | None:
+    if serialize is None:
+        return None
+    return lambda message: message if isinstance(message, bytes) else serialize(message)
 
 
 def _authorization(metadata: Metadata) -> str | None:

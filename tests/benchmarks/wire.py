@@ -1,5 +1,8 @@
 """What a call costs: Lookup, FindMissing of 1000 keys, and shards streamed with and without zstd.
 
+Beside each other in one run: bare gRPC (`raw_unary`: an empty message; `raw_stream`: of 256 KiB), and the wire.
+CPU is that of both processes together, which a busy machine changes less than the time.
+
     python tests/benchmarks/wire.py [--seconds S] [--unix] [--tls] [--json]
 
 The server runs in a process of its own, on this machine; the last line of `--json` is one JSON object.
@@ -17,11 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
+
+import grpc  # noqa: E402
 
 from gramary.cluster.records import Key, Kind  # noqa: E402
 from gramary.cluster.wire.client import GrpcPeer  # noqa: E402
@@ -46,8 +52,31 @@ def mask(kind: str, number: int) -> bytes:
     return bytes(out)
 
 
+class Raw(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """gRPC and nothing else."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """Two methods."""
+
+        async def unary(request: bytes, context: Any) -> bytes:
+            return request
+
+        async def stream(request: bytes, context: Any) -> AsyncIterator[bytes]:
+            block = random.Random(1).randbytes(256 << 10)
+            for _ in range(512):
+                yield block
+
+        if str(handler_call_details.method).endswith("unary"):
+            return grpc.unary_unary_rpc_method_handler(unary)
+        return grpc.unary_stream_rpc_method_handler(stream)
+
+
 async def serve(address: str, folder: str) -> None:
     """The server's process."""
+    raw = grpc.aio.server()
+    raw.add_generic_rpc_handlers((Raw(),))
+    port = raw.add_insecure_port("127.0.0.1:0")
+    await raw.start()
     node = MemoryNode()
     for tool in range(TOOLS):
         names = [f"{tool}-{part}" for part in range(UNITS_PER_TOOL)]
@@ -61,8 +90,20 @@ async def serve(address: str, folder: str) -> None:
     security = ServerSecurity(tls=tls, tokens=[Token("bench", SECRET)] if tls else ())
     server = WireServer(node, address, security=security)
     await server.start()
-    print(server.address, flush=True)
+    print(server.address, port, flush=True)
     await server.serve_until_signal(1)
+
+
+class Cpu:
+    """CPU seconds of this process and of the server's."""
+
+    server = 0
+
+    @classmethod
+    def seconds(cls) -> float:
+        """Used so far."""
+        fields = Path(f"/proc/{cls.server}/stat").read_text().rpartition(")")[2].split()
+        return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def timed(call: Any, seconds: float) -> dict[str, float]:
@@ -70,35 +111,63 @@ async def timed(call: Any, seconds: float) -> dict[str, float]:
     for _ in range(20):
         await call()
     times = []
+    used = Cpu.seconds()
     until = time.perf_counter() + seconds
     while time.perf_counter() < until or len(times) < 50:
         start = time.perf_counter()
         await call()
         times.append(time.perf_counter() - start)
     times.sort()
+    used = Cpu.seconds() - used
     return {
         "p50_us": round(times[len(times) // 2] * 1e6, 1),
         "p99_us": round(times[len(times) * 99 // 100] * 1e6, 1),
+        "cpu_us": round(used / len(times) * 1e6, 1),
         "calls": len(times),
     }
 
 
 async def streamed(peer: GrpcPeer, units: list[bytes], seconds: float) -> dict[str, float]:
     """Megabytes of payload in a second, and milliseconds for one unit's shard."""
-    total, records, start = 0, 0, time.perf_counter()
+    total, records, start, used = 0, 0, time.perf_counter(), Cpu.seconds()
     while time.perf_counter() - start < seconds:
         async for record in peer.shards(TOKENIZER, units):
             total += len(record.payload)
             records += 1
     elapsed = time.perf_counter() - start
-    return {"mb_per_s": round(total / elapsed / 1e6, 1), "records_per_s": round(records / elapsed)}
+    used = Cpu.seconds() - used
+    return {
+        "mb_per_s": round(total / elapsed / 1e6, 1),
+        "mb_per_cpu_s": round(total / used / 1e6, 1),
+        "records_per_s": round(records / elapsed),
+    }
 
 
-async def measure(address: str, folder: str, seconds: float) -> dict[str, Any]:
+async def raw_stream(channel: grpc.aio.Channel, seconds: float) -> dict[str, float]:
+    """The same of bare gRPC."""
+    total, start, used = 0, time.perf_counter(), Cpu.seconds()
+    while time.perf_counter() - start < seconds:
+        async for block in channel.unary_stream("/raw/stream")(b""):
+            total += len(block)
+    return {
+        "mb_per_s": round(total / (time.perf_counter() - start) / 1e6, 1),
+        "mb_per_cpu_s": round(total / (Cpu.seconds() - used) / 1e6, 1),
+    }
+
+
+async def measure(address: str, raw_port: str, folder: str, seconds: float) -> dict[str, Any]:
     """Everything, against the server at `address`."""
     tls = Tls(Path(folder, "client.pem"), Path(folder, "client.key"), Path(folder, "ca.pem")) if folder else None
     security = ClientSecurity(tls=tls, token=SECRET if tls else None)
     out: dict[str, Any] = {}
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{raw_port}") as channel:
+        echo = channel.unary_unary("/raw/unary")
+
+        async def ask() -> None:
+            await echo(b"")
+
+        out["raw_unary"] = await timed(ask, seconds)
+        out["raw_stream"] = await raw_stream(channel, seconds)
     async with (
         GrpcPeer(address, security=security) as peer,
         GrpcPeer(address, security=security, compress=False) as plain,
@@ -158,8 +227,9 @@ def main() -> None:
         server = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
         assert server.stdout is not None
         try:
-            where = server.stdout.readline().strip()
-            out = asyncio.run(measure(where, folder if options.tls else "", options.seconds))
+            where, raw_port = server.stdout.readline().split()
+            Cpu.server = server.pid
+            out = asyncio.run(measure(where, raw_port, folder if options.tls else "", options.seconds))
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(20)

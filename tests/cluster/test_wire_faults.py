@@ -261,7 +261,7 @@ BOMB = bytes.fromhex("28b52ffd84") + struct.pack("<I", 0x7FFFFFFF)[:4]
         ([values_pb2.RecordChunk(data=b"x", plain_bytes=1)], "header"),
         (pieces(LONG)[:1], "within a record"),
         (pieces(LONG)[:1] + pieces(GOOD), "before the one before"),
-        ([pieces(LONG)[0], values_pb2.RecordChunk(offset=CHUNK_BYTES)], "empty"),
+        ([pieces(LONG)[0], values_pb2.RecordChunk(offset=CHUNK_BYTES)], "not the last"),
         (pieces(LONG)[1:], "header"),
         (pieces(LONG)[:1] + pieces(LONG)[:1], "before the one before"),
         (pieces(GOOD) + pieces(GOOD), "out of order"),

@@ -195,8 +195,9 @@ global___RecordHeader = RecordHeader
 @typing.final
 class RecordChunk(google.protobuf.message.Message):
     """A piece of one record. A record is a run of chunks: the first has the header, offsets follow each other without a
-    gap, and the record ends when as many plain bytes have arrived as its header announced. A record of an empty payload
-    is one chunk without data. Chunks of two records are never mixed. One message may hold chunks of several records.
+    gap, every chunk but the last has exactly 262144 plain bytes, and the record ends when as many have arrived as its
+    header announced. A record of an empty payload is one chunk without data. Chunks of two records are never mixed. One
+    message may hold chunks of several records.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
