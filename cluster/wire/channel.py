@@ -90,15 +90,15 @@ class Connection:
 
     def get(self) -> grpc.aio.Channel:
         """The channel for this process and the running loop."""
+        FORKS.check(self._target)
         loop = asyncio.get_running_loop()
         if (
             self._channel is not None
             and self._loop is not None
             and self._loop() is loop
-            and self._generation == _forks.generation
+            and self._generation == FORKS.generation
         ):
             return self._channel
-        _forks.check(self._target)
         self.drop()
         credentials = self._security.credentials()
         options = channel_options(self._security, self._attempts)
@@ -107,7 +107,7 @@ class Connection:
         else:
             self._channel = grpc.aio.secure_channel(self._target, credentials, options)
         self._loop = weakref.ref(loop)
-        self._generation = _forks.generation
+        self._generation = FORKS.generation
         return self._channel
 
     def stub(self, make: Any) -> Any:
@@ -132,8 +132,10 @@ class Connection:
             if inner is not None:
                 inner.close()
 
-    def close_for_fork(self) -> None:
-        """Close the channel from whatever thread forks, on its own loop where that runs elsewhere."""
+    def close_for_fork(self) -> bool:
+        """Close the channel from whatever thread forks, on its own loop where that runs elsewhere; was it open?"""
+        if self._channel is None:
+            return False
         loop = None if self._loop is None else self._loop()
         try:
             forking = asyncio.get_running_loop()
@@ -141,10 +143,11 @@ class Connection:
             forking = None
         if loop is None or not loop.is_running() or loop is forking:
             self.drop()
-            return
+            return True
         closing = asyncio.run_coroutine_threadsafe(self.close(), loop)
         with suppress(Exception):
             closing.result(FORK_PATIENCE_S)
+        return True
 
     async def close(self) -> None:
         """Close the channel; a later call opens it again."""
@@ -171,15 +174,19 @@ class _Forks:
 
     def __init__(self) -> None:
         self.generation = 0
+        self.serving = 0
+        """Servers that run in this process."""
         self._busy = False
         self._unusable = False
 
     def before(self) -> None:
+        self._busy = self.serving > 0
+        if self._busy:
+            return  # nothing would help the child: the parent's connections may stay
         self.generation += 1
-        for connection in list(_connections):
-            connection.close_for_fork()
+        closed = [connection.close_for_fork() for connection in list(_connections)]
         until = time.monotonic() + FORK_PATIENCE_S
-        while (busy := _polls()) and time.monotonic() < until:
+        while (busy := _polls()) and any(closed) and time.monotonic() < until:
             time.sleep(0.001)
         self._busy = busy
 
@@ -196,5 +203,5 @@ class _Forks:
             )
 
 
-_forks = _Forks()
-os.register_at_fork(before=_forks.before, after_in_child=_forks.in_child)
+FORKS = _Forks()
+os.register_at_fork(before=FORKS.before, after_in_child=FORKS.in_child)

@@ -160,19 +160,14 @@ class Guard(grpc.aio.ServerInterceptor):
         metadata = handler_call_details.invocation_metadata or ()
         serializer = _serializer(handler.response_serializer)
         call = _Call(self, method, RULES.get(method, OTHER), metadata, handler.request_deserializer)
-        if handler.request_streaming and handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                call.streamed(handler.stream_stream, many=True), None, serializer
-            )
-        if handler.request_streaming:
-            return grpc.stream_unary_rpc_method_handler(
-                call.answered(handler.stream_unary, many=True), None, serializer
-            )
+        # Handlers of streams, whatever the method is: gRPC would receive the message of a unary call before anybody is
+        # asked who sends it, and whether there is room.
+        many = bool(handler.request_streaming)
         if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                call.streamed(handler.unary_stream, many=False), None, serializer
-            )
-        return grpc.unary_unary_rpc_method_handler(call.answered(handler.unary_unary, many=False), None, serializer)
+            behaviour = handler.stream_stream if many else handler.unary_stream
+            return grpc.stream_stream_rpc_method_handler(call.streamed(behaviour, many=many), None, serializer)
+        behaviour = handler.stream_unary if many else handler.unary_unary
+        return grpc.stream_unary_rpc_method_handler(call.answered(behaviour, many=many), None, serializer)
 
     def caller(self, method: str, rule: Rule, authorization: str | None, context: Any) -> Caller:
         """Who makes a call, after it was seen to be allowed."""
@@ -305,8 +300,12 @@ class _Call:
         async for data in stream:
             yield self._parse(data)
 
-    def _request(self, given: Any, many: bool) -> Any:
-        return self._parsed(given) if many else self._parse(given)
+    async def _request(self, requests: AsyncIterator[bytes], many: bool) -> Any:
+        if many:
+            return self._parsed(requests)
+        async for data in self._guard.paced(requests):
+            return self._parse(data)
+        raise InvalidRequest(f"{self._method} came without a message", field="")
 
     @asynccontextmanager
     async def _bounded(self, context: Any) -> AsyncIterator[None]:
@@ -333,9 +332,9 @@ class _Call:
     def answered(self, behaviour: Callable[..., Any], *, many: bool) -> Callable[[Any, Any], Awaitable[Any]]:
         """For methods with one response."""
 
-        async def handle(given: Any, context: Any) -> Any:
+        async def handle(requests: Any, context: Any) -> Any:
             async with self._admitted(context), self._bounded(context):
-                return await behaviour(self._request(given, many), context)
+                return await behaviour(await self._request(requests, many), context)
 
         return handle
 
@@ -345,9 +344,9 @@ class _Call:
         Always a coroutine that writes, even around a generator: gRPC does not close a generator of a cancelled call.
         """
 
-        async def handle(given: Any, context: Any) -> None:
+        async def handle(requests: Any, context: Any) -> None:
             async with self._admitted(context), self._bounded(context):
-                request = self._request(given, many)
+                request = await self._request(requests, many)
                 if not inspect.isasyncgenfunction(behaviour):
                     await behaviour(request, context)
                     return

@@ -20,6 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from gramary.cluster.wire.cache_service import CacheService
+from gramary.cluster.wire.channel import FORKS
 from gramary.cluster.wire.guard import Guard, Observer
 from gramary.cluster.wire.limits import MESSAGE_BYTES, WireLimits
 from gramary.cluster.wire.node import Node
@@ -135,6 +136,7 @@ class WireServer:
         names = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         self.addresses = [self._bind(server, address) for address in self._given]
+        FORKS.serving += 1
         await server.start()
         await self.set_serving(True)
 
@@ -184,6 +186,7 @@ class WireServer:
         await asyncio.sleep(min(NOTICE_S, grace_s))
         guard.drain()
         await server.stop(grace_s)
+        FORKS.serving -= 1
         await asyncio.get_running_loop().run_in_executor(None, threads.shutdown)
         for address in self._given:
             if address.startswith("unix:"):

@@ -1,7 +1,9 @@
 """Who gets in, who may do what, and where a server listens without asking."""
 
+import asyncio
 import shutil
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from gramary.cluster.peer import SourceItem
 from gramary.cluster.records import Kind
 from gramary.cluster.wire.client import GrpcPeer
 from gramary.cluster.wire.errors import CallFailed, InsecureAddress, InvalidSecurity, NotPermitted, Unauthenticated
+from gramary.cluster.wire.limits import WireLimits
 from gramary.cluster.wire.mac import Mac
 from gramary.cluster.wire.security import ClientSecurity, Role, ServerSecurity, Tls, Token
 from gramary.cluster.wire.server import CannotListen, WireServer
@@ -102,6 +105,27 @@ def test_tokens_are_rotated_without_a_restart() -> None:
             sent[0] = OLD
             with pytest.raises(CallFailed, match="UNAUTHENTICATED"):
                 await peer.stats()
+
+    run(check)
+
+
+def test_strangers_are_refused_before_their_message_is_read() -> None:
+    async def check() -> None:
+        async def nothing() -> AsyncIterator[bytes]:
+            await asyncio.sleep(60)
+            yield b""
+
+        security, limits = ServerSecurity(tokens=TOKENS), WireLimits(idle_message_s=0.1)
+        async with (
+            served(MemoryNode(), security=security, limits=limits) as server,
+            grpc.aio.insecure_channel(server.address) as channel,
+        ):
+            lookup = channel.stream_unary("/gramary.v1.CacheService/Lookup")
+            for token, code in ((None, "UNAUTHENTICATED"), (NEW, "DEADLINE_EXCEEDED")):
+                with pytest.raises(grpc.aio.AioRpcError, match=code):
+                    await lookup(nothing(), metadata=ClientSecurity(token=token).metadata())
+            with pytest.raises(grpc.aio.AioRpcError, match="without a message"):
+                await lookup(iter([]), metadata=ClientSecurity(token=NEW).metadata())
 
     run(check)
 
