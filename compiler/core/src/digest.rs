@@ -61,22 +61,6 @@ pub fn digests(rules: &[LoweredRule], budget: &Budget) -> Result<Digests> {
     Ok(hashing.digests)
 }
 
-/// Digests of every rule, where those of some are known already: such rules have no FSM, only their digest.
-pub fn digests_beside(rules: &[LoweredRule], known: &[Option<Digest>], budget: &Budget) -> Result<Digests> {
-    let graph = Graph::new(rules);
-    let mut hashing = Hashing::new(rules.len());
-    for (rule, digest) in known.iter().enumerate() {
-        if let Some(d) = digest {
-            hashing.digests.node[rule] = *d;
-        }
-    }
-    graph.components(|members| match members {
-        &[r] if known[r as usize].is_some() => Ok(()),
-        _ => hashing.component(rules, &graph, members, budget),
-    })?;
-    Ok(hashing.digests)
-}
-
 /// Digests of every rule, once the references of each state have been put in an order that does not depend on how rules
 /// are numbered, and the states are numbered accordingly (see [`order`]).
 pub fn canonicalize(rules: &mut [LoweredRule], budget: &Budget) -> Result<Digests> {
@@ -132,7 +116,7 @@ impl Hashing {
                 self.enter(members);
                 let result = component(rules, members, &self.local, &mut self.digests, &mut self.writer, budget);
                 self.leave(members);
-                result
+                result.map(|_| ())
             }
         }
     }
@@ -168,28 +152,15 @@ fn component(
     d: &mut Digests,
     writer: &mut Writer,
     budget: &Budget,
-) -> Result<()> {
+) -> Result<(Vec<CircleMember>, Vec<u32>)> {
     let mut info = Vec::with_capacity(members.len());
     for &m in members {
         budget.tick()?;
         let rule = &rules[m as usize];
         let (shape, mut inside) = writer.unit(Kind::Shape, &rule.fsm, &d.node, local);
         let references = inside.len();
-        // The bindings from outside belong to the shape, those from inside are placeholders in it as well.
-        let mut bound = Vec::with_capacity(40 + 33 * rule.holes.len());
-        header(&mut bound, Kind::Shape);
-        bound.extend(shape);
-        for &h in &rule.holes {
-            let l = local[h as usize];
-            if l == NONE {
-                bound.push(1);
-                bound.extend(d.node[h as usize]);
-            } else {
-                bound.push(0);
-                inside.push(l);
-            }
-        }
-        info.push(Member { shape: *blake3::hash(&bound).as_bytes(), inside, references });
+        let shape = bound_shape(shape, &rule.holes, &d.node, local, &mut inside);
+        info.push(Member { shape, inside, references });
     }
     let shapes: Vec<Digest> = info.iter().map(|m| m.shape).collect();
     let class = refine(&shapes, info.iter().map(|m| &m.inside[..]), true, budget)?;
@@ -199,25 +170,19 @@ fn component(
     let mut order: Vec<usize> =
         (0..info.len()).filter(|&i| !std::mem::replace(&mut seen[class[i] as usize], true)).collect();
     order.sort_unstable_by_key(|&i| class[i]);
-    let mut out = Vec::new();
-    header(&mut out, Kind::Component);
-    word(&mut out, count as u32);
-    for i in order {
-        out.extend(info[i].shape);
-        word(&mut out, info[i].inside.len() as u32);
-        info[i].inside.iter().for_each(|&t| word(&mut out, class[t as usize]));
-    }
-    let whole = *blake3::hash(&out).as_bytes();
+    let circle: Vec<CircleMember> = order
+        .into_iter()
+        .map(|i| CircleMember {
+            shape: info[i].shape,
+            inside: info[i].inside.iter().map(|&t| class[t as usize]).collect(),
+            holes: !rules[members[i] as usize].holes.is_empty(),
+        })
+        .collect();
+    let whole = circle_digest(&circle);
 
     for (i, &m) in members.iter().enumerate() {
         let rule = &rules[m as usize];
-        let member = |kind: Kind| {
-            let mut out = Vec::with_capacity(64);
-            header(&mut out, kind);
-            out.extend(whole);
-            word(&mut out, class[i]);
-            *blake3::hash(&out).as_bytes()
-        };
+        let member = |kind: Kind| member_digest(kind, &whole, class[i]);
         if rule.holes.is_empty() {
             d.unit[m as usize] = member(Kind::Member);
             d.node[m as usize] = d.unit[m as usize];
@@ -230,7 +195,116 @@ fn component(
             };
         }
     }
-    Ok(())
+    Ok((circle, class))
+}
+
+/// The shape of a member with its bindings: those from outside belong to the shape, those from inside are placeholders.
+fn bound_shape(shape: Digest, holes: &[u32], node: &[Digest], local: &[u32], inside: &mut Vec<u32>) -> Digest {
+    let mut bound = Vec::with_capacity(40 + 33 * holes.len());
+    header(&mut bound, Kind::Shape);
+    bound.extend(shape);
+    for &h in holes {
+        let l = local[h as usize];
+        if l == NONE {
+            bound.push(1);
+            bound.extend(node[h as usize]);
+        } else {
+            bound.push(0);
+            inside.push(l);
+        }
+    }
+    *blake3::hash(&bound).as_bytes()
+}
+
+fn circle_digest(circle: &[CircleMember]) -> Digest {
+    let mut out = Vec::new();
+    header(&mut out, Kind::Component);
+    word(&mut out, circle.len() as u32);
+    for member in circle {
+        out.extend(member.shape);
+        word(&mut out, member.inside.len() as u32);
+        member.inside.iter().for_each(|&t| word(&mut out, t));
+    }
+    *blake3::hash(&out).as_bytes()
+}
+
+fn member_digest(kind: Kind, whole: &Digest, class: u32) -> Digest {
+    let mut out = Vec::with_capacity(64);
+    header(&mut out, kind);
+    out.extend(whole);
+    word(&mut out, class);
+    *blake3::hash(&out).as_bytes()
+}
+
+/// One class of members of a strongly connected component, as much of it as the digests of all members follow from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CircleMember {
+    pub shape: Digest,
+    /// Classes of the members that the placeholders of the shape stand for.
+    pub inside: Vec<u32>,
+    /// Whether it has holes.
+    pub holes: bool,
+}
+
+/// A component, and which class of it some rule is: with it the rule's digest follows from the rule alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Circle {
+    pub members: Vec<CircleMember>,
+    pub class: u32,
+}
+
+/// For each rule its circle, if it is in one. `node`: the digests of all rules.
+pub fn circles(rules: &[LoweredRule], node: &[Digest], budget: &Budget) -> Result<Vec<Option<Circle>>> {
+    let graph = Graph::new(rules);
+    let mut hashing = Hashing::new(rules.len());
+    hashing.digests.node.copy_from_slice(node);
+    let mut found = vec![None; rules.len()];
+    graph.components(|members| {
+        if members.len() == 1 && !graph.targets(members[0]).contains(&members[0]) {
+            return Ok(());
+        }
+        hashing.enter(members);
+        let made = component(rules, members, &hashing.local, &mut hashing.digests, &mut hashing.writer, budget);
+        hashing.leave(members);
+        let (circle, class) = made?;
+        for (&m, class) in members.iter().zip(class) {
+            found[m as usize] = Some(Circle { members: circle.clone(), class });
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Unit and node digest of one rule by itself: `Callee::Rule(i)` of its FSM has the digest `callees[i]`, its holes are bound to
+/// `holes`. `None` if it is not the member of its circle that it is said to be.
+pub fn derive(fsm: &Fsm, callees: &[Digest], holes: &[Digest], circle: Option<&Circle>) -> Option<(Digest, Digest)> {
+    let mut writer = Writer::default();
+    let Some(circle) = circle else {
+        let unit = writer.unit(Kind::Unit, fsm, callees, &[]).0;
+        return Some((unit, node_digest(unit, holes.iter().copied())));
+    };
+    let whole = circle_digest(&circle.members);
+    let class_of: FxHashMap<Digest, u32> = (0u32..)
+        .zip(&circle.members)
+        .map(|(class, m)| (member_digest(if m.holes { Kind::MemberNode } else { Kind::Member }, &whole, class), class))
+        .collect();
+    // Callees first, then what holes are bound to; members of the circle by their classes.
+    let node: Vec<Digest> = callees.iter().chain(holes).copied().collect();
+    let local: Vec<u32> = node.iter().map(|d| class_of.get(d).copied().unwrap_or(NONE)).collect();
+    let bound: Vec<u32> = (callees.len() as u32..node.len() as u32).collect();
+    let (shape, mut inside) = writer.unit(Kind::Shape, fsm, &node, &local);
+    let references = inside.len();
+    let shape = bound_shape(shape, &bound, &node, &local, &mut inside);
+    let me = circle.members.get(circle.class as usize)?;
+    if me.shape != shape || me.inside != inside || me.holes == holes.is_empty() {
+        return None;
+    }
+    let member = |kind: Kind| member_digest(kind, &whole, circle.class);
+    Some(match (holes.is_empty(), references) {
+        (true, _) => (member(Kind::Member), member(Kind::Member)),
+        (false, 0) => (writer.unit(Kind::Unit, fsm, &node, &[]).0, member(Kind::MemberNode)),
+        (false, _) => (member(Kind::Member), member(Kind::MemberNode)),
+    })
 }
 
 /// Classes of members that cannot be told apart, numbered independently of the members' order. `inside` is what each refers

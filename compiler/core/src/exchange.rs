@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::digest::Digests;
+use crate::digest::{circles, Circle, Digests};
 use crate::flat::{callee_order, write_node, FlatUnit, Manifest, What};
 use crate::fsm::{Callee, Fsm, RefEdge, State, NONE, PLAIN};
+use crate::limits::{Budget, Limits};
 use crate::lower::grammar::{LoweredGrammar, LoweredRule};
 use crate::program::{Artifact, UnitStore};
 use crate::unit::{Digest, Link, Node};
@@ -64,8 +65,9 @@ impl UnitStore {
     pub fn export(&self, artifact: &Artifact) -> (Manifest, Vec<(Digest, Vec<u8>)>) {
         let nodes = self.ordered(artifact);
         let digest_of = |id: u32| self.node(id).map(|n| n.digest);
-        let units: Vec<(Digest, Vec<u8>)> =
-            nodes.iter().filter_map(|(_, n)| Some((n.digest, write_node(n, digest_of)?))).collect();
+        let circles = self.circles(&nodes);
+        let write = |n: &Arc<Node>| Some((n.digest, write_node(n, digest_of, circles.get(&n.digest))?));
+        let units: Vec<(Digest, Vec<u8>)> = nodes.iter().filter_map(|(_, n)| write(n)).collect();
         let manifest = Manifest {
             root: self.node(artifact.root).map(|n| n.digest).unwrap_or_default(),
             nullable: artifact.nullable,
@@ -74,6 +76,34 @@ impl UnitStore {
             warnings: vec![],
         };
         (manifest, units)
+    }
+
+    /// The circles of those nodes that are in one.
+    fn circles(&self, nodes: &[(u32, Arc<Node>)]) -> FxHashMap<Digest, Circle> {
+        let number: FxHashMap<u32, u32> = (0u32..).zip(nodes).map(|(i, (id, _))| (*id, i)).collect();
+        let rule = |(_, node): &(u32, Arc<Node>)| {
+            let of = |id: &u32| number.get(id).copied();
+            // A tail leads where its object leads: it is in no circle of its own.
+            let references = |l: &Link| matches!(l, Link::Store(id) if !node.unit.tail && of(id).is_some());
+            if !node.links.iter().any(references) {
+                return Some(LoweredRule { name: String::new(), fsm: Fsm::default(), holes: vec![] });
+            }
+            let flat = FlatUnit::parse(&write_node(node, |id| self.node(id).map(|n| n.digest), None)?).ok()?;
+            let mut fsm = flat.fsm;
+            let order = callee_order(&node.unit);
+            let mut rules = order.iter().filter(|&&c| matches!(node.unit.callees[c], Callee::Rule(_)));
+            for c in &mut fsm.callees {
+                if let Callee::Rule(r) = c {
+                    let Link::Store(id) = node.links[*rules.next()?] else { return None };
+                    *r = of(&id)?;
+                }
+            }
+            Some(LoweredRule { name: String::new(), fsm, holes: node.holes.iter().filter_map(of).collect() })
+        };
+        let Some(rules) = nodes.iter().map(rule).collect::<Option<Vec<_>>>() else { return FxHashMap::default() };
+        let digests: Vec<Digest> = nodes.iter().map(|(_, n)| n.digest).collect();
+        let found = circles(&rules, &digests, &Budget::new(Limits::default())).unwrap_or_default();
+        digests.into_iter().zip(found).filter_map(|(d, circle)| Some((d, circle?))).collect()
     }
 
     /// Put a manifest's units into the store: from `units`, or as they are in memory.

@@ -7,8 +7,9 @@
 //! 1. *Structure* ([`FlatUnit::parse`]): every number that something is indexed by is in bounds, edges are sorted, a unit is
 //!    not nullable. Whatever passes can be stepped without a panic. It is repeated at every reading, since it costs little
 //!    more than the copy.
-//! 2. *Identity* ([`verify`]): the digest is derived again from content, for rules that refer to each other in a circle from
-//!    all of them together. Done once, when a value arrives from outside.
+//! 2. *Identity* ([`verify`]): the digest is derived again from content. A rule that refers to itself through others brings
+//!    the shapes of its circle with it, from which the digests of all its members follow. Done once, when a value arrives
+//!    from outside.
 //! 3. *Company* ([`crate::program::UnitStore::take_over`]): what a unit refers to is there, and takes the arguments it is
 //!    called with.
 //!

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{Malformed, Read, Reader, Writer};
+use crate::digest::{Circle, CircleMember};
 use crate::fsm::{
     Callee, Edge, Fsm, KeyRegister, Op, RefEdge, State, TokenEdge, ANY_TOKEN, DEAD, NONE, NO_COUNTER, PLAIN, REJECT,
 };
@@ -34,10 +35,12 @@ pub struct FlatUnit {
     pub fsm: Fsm,
     pub callees: Vec<Digest>,
     pub holes: Vec<Digest>,
+    /// Of a unit that refers to itself, be it through others.
+    pub circle: Option<Circle>,
 }
 
 /// The bytes of a node of the store. `digest_of` resolves the numbers of store nodes.
-pub fn write_node(node: &Node, digest_of: impl Fn(u32) -> Option<Digest>) -> Option<Vec<u8>> {
+pub fn write_node(node: &Node, digest_of: impl Fn(u32) -> Option<Digest>, circle: Option<&Circle>) -> Option<Vec<u8>> {
     let unit = &node.unit;
     if unit.local {
         return None;
@@ -64,6 +67,16 @@ pub fn write_node(node: &Node, digest_of: impl Fn(u32) -> Option<Digest>) -> Opt
     w.len(node.holes.len());
     for &hole in node.holes.iter() {
         w.digest(&digest_of(hole)?);
+    }
+    w.len(circle.map_or(0, |c| c.members.len()));
+    if let Some(circle) = circle {
+        w.word(circle.class);
+        for member in &circle.members {
+            w.digest(&member.shape);
+            w.word(member.holes as u32);
+            w.len(member.inside.len());
+            member.inside.iter().for_each(|&class| w.word(class));
+        }
     }
     w.len(numbers.len());
     for c in numbers {
@@ -291,6 +304,7 @@ impl FlatUnit {
         let digests = |r: &mut Reader<'_>| -> Read<Vec<Digest>> { (0..r.len(32)?).map(|_| r.digest()).collect() };
         let callees = digests(&mut r)?;
         let holes = digests(&mut r)?;
+        let circle = read_circle(&mut r)?;
         let mut numbers = vec![];
         for _ in 0..r.len(4)? {
             let word = r.word()?;
@@ -330,7 +344,7 @@ impl FlatUnit {
             .into_iter()
             .map(|ops| ops.into_iter().map(|op| registers.op(op)).collect())
             .collect::<Read<Vec<Vec<Op>>>>()?;
-        let flat = FlatUnit { what, unit, fsm, callees, holes };
+        let flat = FlatUnit { what, unit, fsm, callees, holes, circle };
         flat.check()?;
         Ok(flat)
     }
@@ -381,6 +395,26 @@ impl FlatUnit {
         }
         Ok(())
     }
+}
+
+fn read_circle(r: &mut Reader<'_>) -> Read<Option<Circle>> {
+    let n = r.len(40)?;
+    if n == 0 {
+        return Ok(None);
+    }
+    let class = r.word()?;
+    let mut members = Vec::with_capacity(n);
+    for _ in 0..n {
+        let shape = r.digest()?;
+        let holes = match r.word()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed("a flag is neither 0 nor 1")),
+        };
+        let references = r.len(4)?;
+        members.push(CircleMember { shape, inside: r.words(references)?.collect(), holes });
+    }
+    Ok(Some(Circle { members, class }))
 }
 
 fn read_state(r: &mut Reader<'_>) -> Read<State> {
