@@ -581,14 +581,6 @@ class LiveStore(Reads):
         }
         return StoreStats(**given)
 
-    def bytes_by_tokenizer(self) -> dict[bytes, int]:
-        """Size of the mask entries of each tokenizer, by fingerprint."""
-        sizes: dict[bytes, int] = {}
-        for group, figures in list(self.ledger.groups.items()):
-            if group[0] == Kind.ENTRY:
-                sizes[group[5:37]] = sizes.get(group[5:37], 0) + figures.size
-        return sizes
-
 
 def _batches(records: Iterable[Record]) -> Iterator[list[tuple[Record, bytes, bytes, bytes]]]:
     batch: list[tuple[Record, bytes, bytes, bytes]] = []
