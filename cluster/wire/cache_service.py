@@ -298,8 +298,7 @@ class _Intake:
         if not records:
             return
         good, refusals = self._verifier.check(records, origin=self._origin)
-        good, lacking = self._complete(good)
-        for refusal in [*refusals, *lacking]:
+        for refusal in refusals:
             self._reject(refusal.key, make_status(refusal.code, refusal.reason))
         if not good:
             return
@@ -312,21 +311,6 @@ class _Intake:
                 self._reject(record.key, status_of(error))
         else:
             self.stored += len(good)
-
-    def _complete(self, records: list[Record]) -> tuple[list[Record], list[Refusal]]:
-        """Manifests are taken only where every unit that they name is there."""
-        good, refusals = [], []
-        for record in records:
-            if record.key.kind is Kind.MANIFEST:
-                units = self._verifier.units_of(record)
-                wanted = [Key(Kind.UNIT, unit, version=record.key.version) for unit in units]
-                missing = self._node.find_missing(wanted)
-                if missing:
-                    why = f"{len(missing)} of its {len(wanted)} units are not here: send them first"
-                    refusals.append(Refusal(record.key, grpc.StatusCode.FAILED_PRECONDITION, why))
-                    continue
-            good.append(record)
-        return good, refusals
 
     def _reject(self, key: Key, status: Any) -> None:
         self.rejected += 1

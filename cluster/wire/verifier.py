@@ -152,10 +152,6 @@ class Verifier:
         self._count("sampled")
         return self._checks.rebuild(record) is False
 
-    def units_of(self, record: Record) -> Sequence[bytes]:
-        """Digests of the units that a manifest (one that passed `check`) names."""
-        return () if self._checks.manifest_units is None else self._checks.manifest_units(record.payload)
-
     def _strike(self, origin: str) -> None:
         with self._lock:
             if len(self._strikes) >= MOST_ORIGINS and origin not in self._strikes:
