@@ -16,10 +16,10 @@ from gramary.cluster.agent.node import AgentNode
 from gramary.cluster.agent.storage import AgentStore
 from gramary.cluster.credentials import Credentials
 from gramary.cluster.executor import Executor, InProcess, ProcessPool, WorkLimits
-from gramary.cluster.identity import client_security, cluster_mac, server_security
 from gramary.cluster.kernel import Manifest, Vocabulary, verify_units
 from gramary.cluster.log import get_logger
 from gramary.cluster.metrics import NodeMetrics
+from gramary.cluster.observed import ObservedExecutor, ObservedPeer
 from gramary.cluster.peer import Peer
 from gramary.cluster.placement import Coordinator, DnsSource, FileSource, Member, Membership, StaticSource
 from gramary.cluster.placement import Settings as PlacementSettings
@@ -29,7 +29,7 @@ from gramary.cluster.settings import Settings
 from gramary.cluster.stats import values_of
 from gramary.cluster.store import LiveStore, seal
 from gramary.cluster.wire.client import GrpcPeer
-from gramary.cluster.wire.limits import WireLimits
+from gramary.cluster.wire.configured import client_security, cluster_mac, server_security, wire_limits
 from gramary.cluster.wire.mac import Mac
 from gramary.cluster.wire.server import WireServer
 from gramary.cluster.wire.verifier import Checks, Verifier
@@ -39,7 +39,7 @@ UPKEEP_S = 5.0
 _log = get_logger("gramary.agent")
 
 
-class SealingPeer(GrpcPeer):
+class SealingPeer(ObservedPeer):
     """A peer that is sent nothing without the cluster's MAC."""
 
     mac: Mac | None = None
@@ -106,7 +106,10 @@ class Agent:
     """One node. `async with Agent(settings)` starts it and takes it down."""
 
     def __init__(self, settings: Settings, *, executor: Executor | None = None) -> None:
-        """`executor`: one to use instead of the settings' (it stays the caller's). Raises `ConfigError`, `StoreError`."""
+        """`executor`: one to use instead of the settings' (it stays the caller's).
+
+        Raises `ConfigError`, `StoreError`.
+        """
         self.settings = settings
         self.credentials = Credentials(settings)
         self.metrics = NodeMetrics()
@@ -122,16 +125,7 @@ class Agent:
         self.store = AgentStore(live, self.mac)
         self._own_executor = executor is None
         self.executor = executor or make_executor(settings)
-        server = settings.server
-        self.limits = WireLimits(
-            connections=server.connections,
-            calls=server.calls,
-            reads=server.reads,
-            writes=server.writes,
-            compiles=server.compiles,
-            watches=server.watches,
-            queue=server.queue,
-        )
+        self.limits = wire_limits(settings)
         self.verifier = Verifier(
             Checks(
                 mac=self.mac,
@@ -147,7 +141,7 @@ class Agent:
         self.coordinator = Coordinator(
             self.membership,
             self.store,
-            self.executor,
+            ObservedExecutor(self.executor, self.metrics),
             lambda payload: Manifest.parse(payload).units,
             settings=PlacementSettings(
                 replicas=settings.peers.replicas,
@@ -169,6 +163,8 @@ class Agent:
         instrument.follow_executor(self.metrics, self.executor)
         instrument.follow_verifier(self.metrics, self.verifier, live)
         instrument.follow_credentials(self.metrics, self.credentials)
+        instrument.follow_claims(self.metrics, self.coordinator.peer.claims)
+        instrument.follow_servers(self.metrics, self.servers)
 
     def _values(self) -> dict[str, float]:
         return values_of([self.metrics])
@@ -182,7 +178,7 @@ class Agent:
             timeout_s=self.settings.deadlines.connect_s + 8.0,
             attempts=2,
         )
-        peer.mac = self.mac
+        peer.mac, peer.metrics = self.mac, self.metrics
         return peer
 
     async def _believe(self, node: str, records: list[Record]) -> list[Record]:
@@ -216,7 +212,8 @@ class Agent:
             await server.start()
         await self.membership.refresh()
         for text in settings.node.tokenizers:
-            await self.node.add_tokenizer(await asyncio.to_thread(lambda text=text: Tokenizer.from_file(text).vocabulary))
+            tokenizer = await asyncio.to_thread(Tokenizer.from_file, text)
+            await self.node.add_tokenizer(tokenizer.vocabulary)
         self._tasks = [
             asyncio.create_task(self.coordinator.run(refresh_s=settings.peers.refresh_s)),
             asyncio.create_task(self._every(UPKEEP_S, self.store.maintain, "store_upkeep_failed")),
@@ -230,7 +227,8 @@ class Agent:
         if settings.metrics.listen:
             from gramary.cluster.exposition import MetricsServer, make_registry
 
-            self._endpoint = MetricsServer(make_registry(self.metrics), settings.metrics.listen, ready=lambda: self.ready)
+            registry = make_registry(self.metrics)
+            self._endpoint = MetricsServer(registry, settings.metrics.listen, ready=lambda: self.ready)
         self.ready = True
         _log.info(
             "node_started",

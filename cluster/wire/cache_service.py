@@ -35,7 +35,7 @@ from gramary.cluster.wire.node import Node
 from gramary.cluster.wire.pb import cache_pb2 as pb
 from gramary.cluster.wire.pb import cache_pb2_grpc
 from gramary.cluster.wire.security import CALLER
-from gramary.cluster.wire.verifier import Refusal, Verifier
+from gramary.cluster.wire.verifier import Verifier
 from gramary.compiler.errors import GramaryError
 
 T = TypeVar("T")
