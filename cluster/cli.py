@@ -33,7 +33,7 @@ from gramary.cluster.source import (
     read_cases,
     read_source,
 )
-from gramary.cluster.store import cli as store
+from gramary.cluster.agent import cli as nodes
 from gramary.compiler import Compiler, GramaryError, LimitExceeded, Limits
 from gramary.compiler.compiler import OnError, PropertyOrder, Whitespace
 from gramary.runtime import CompiledGrammar, allocate_bitmask
@@ -49,7 +49,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.add_typer(store.app, name="store")
+nodes.mount(app)
 
 SourceArgument = Annotated[
     str, typer.Argument(metavar="SOURCE", help='A schema, a list of tools or a pattern; "-" is standard input.')
@@ -408,3 +408,7 @@ def version(as_json: JsonOption = False) -> None:
         _print_json({"version": installed_version("gramary")})
     else:
         print(installed_version("gramary"))
+
+
+if __name__ == "__main__":
+    app()

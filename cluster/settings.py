@@ -311,8 +311,16 @@ class Client(Section):
     cache_bytes: Size = Field(
         default=ByteSize(512 * MIB), ge=MIB, description="units and mask entries kept in this process's memory"
     )
-    local_compile: bool = Field(
-        default=True, description="compile here when nobody else answers in time; if not, that is an error"
+    others: list[AddressText] = Field(
+        default=[],
+        max_length=64,
+        description="nodes to ask as well when the first is slow (`deadlines.peer_s`) or away",
+    )
+    wait_s: float = Field(
+        default=1.0, ge=0, le=600, description="how long a request waits for the cluster before it is compiled here"
+    )
+    publish: bool = Field(
+        default=True, description="offer the agent what was built here, if it takes that (`trust.publishers`)"
     )
 
 

@@ -1,0 +1,234 @@
+"""`Client` and `AsyncClient`: a compiler whose sources come from the cluster where it has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gramary.cluster.client.background import Background
+from gramary.cluster.client.ladder import ClientStats, Ladder
+from gramary.cluster.client.node_store import NodeStore
+from gramary.cluster.client.publisher import Publisher
+from gramary.cluster.credentials import Credentials
+from gramary.cluster.kernel import Source
+from gramary.cluster.records import Kind
+from gramary.cluster.settings import Settings
+from gramary.cluster.wire.client import GrpcPeer
+from gramary.cluster.wire.configured import client_security, cluster_mac
+from gramary.compiler import Compiler, GramaryError, Tokenizer, Vocabulary
+from gramary.runtime import CompiledGrammar
+
+WARM_SOURCES = 10_000
+WARM_UNITS = 256
+
+
+class Client:
+    """Compiles like `gramary.compiler.Compiler`, and shares what is compiled with everybody. Thread-safe.
+
+    `address`, `store`: the node's agent and the folder of its store; either may be left out, and neither has to be
+    there now. `settings`: everything else (`gramary.cluster.config.load(role="client")`), and these two as well. Safe
+    to make before a fork and to use after it. Use it as a context manager, or close it.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | Vocabulary | Compiler,
+        *,
+        address: str | None = None,
+        store: str | Path | None = None,
+        settings: Settings | None = None,
+        count: Callable[[str, str], None] = lambda name, label: None,
+    ) -> None:
+        if settings is None:
+            from gramary.cluster.config import load
+
+            settings = load(role="client")
+        self.settings = settings
+        address = address or settings.client.address
+        if store is None and (settings.client.address is not None or "path" in settings.store.model_fields_set):
+            store = settings.store.path
+        self.compiler = (
+            tokenizer
+            if isinstance(tokenizer, Compiler)
+            else Compiler(tokenizer, cache_bytes=int(settings.client.cache_bytes))
+        )
+        credentials = Credentials(settings)
+        security = client_security(settings, credentials)
+        targets = list(dict.fromkeys(([address] if address else []) + list(settings.client.others)))
+        nodes = [
+            GrpcPeer(target, security=security, timeout_s=settings.deadlines.connect_s + 8.0) for target in targets
+        ]
+        self._background = Background("gramary-client")
+        self.ladder = Ladder(
+            self.compiler.core,
+            self.compiler.vocabulary,
+            NodeStore(None if store is None else Path(store), settings.store.access),
+            nodes,
+            self._background,
+            wait_s=settings.client.wait_s,
+            hedge_s=settings.deadlines.peer_s,
+            count=count,
+        )
+        self._publisher = Publisher(self.ladder, cluster_mac(credentials), count) if nodes else None
+        if self._publisher is not None and settings.client.publish:
+            self._publisher.start()
+        self._watching: Any = None
+
+    # Compiling.
+
+    def ensure(self, sources: Sequence[Source], *, within_s: float | None = None) -> str:
+        """Have these in memory, from wherever; returns the dearest tier that was needed ("process", "lmdb", "cluster"
+        or "local": then they are compiled when they are used). Raises what the cluster tells of one that cannot be
+        compiled.
+        """
+        left, tier = self.ladder.prepare(sources)
+        if left and self.ladder.nodes:
+            left, tier = self._background.start(self.ladder.ask(left, within_s=within_s)).result(), "cluster"
+        return self._settle(sources, left) if left else tier
+
+    def _settle(self, sources: Sequence[Source], left: Sequence[Source]) -> str:
+        """What is to be done about sources that nobody had."""
+        for source in left:
+            error = self.ladder.errors.get(source.key)
+            if error is not None and len(sources) == 1:
+                raise error
+        self.ladder.compiled_here(left)
+        if self._publisher is not None:
+            self._publisher.compiled(left)
+        return "local"
+
+    def compile_json_schema(self, schema: Any, **options: Any) -> CompiledGrammar:
+        """See `Compiler.compile_json_schema`."""
+        self.ensure([self.source_of_schema(schema, **options)])
+        return self.compiler.compile_json_schema(schema, **options)
+
+    def compile_regex(self, pattern: str, **options: Any) -> CompiledGrammar:
+        """See `Compiler.compile_regex`."""
+        self.ensure([Source("regex", pattern)])
+        return self.compiler.compile_regex(pattern, **options)
+
+    def compile_tools(self, tools: Any, **options: Any) -> CompiledGrammar:
+        """See `Compiler.compile_tools`. Tools that the cluster knows cost a look-up each."""
+        self.ensure(self.compiler.core.sources_of_tools(tools, **_source_options(options)))
+        return self.compiler.compile_tools(tools, **options)
+
+    def source_of_schema(self, schema: Any, **options: Any) -> Source:
+        """The source that `compile_json_schema` compiles."""
+        return Source("json_schema", schema, **_source_options(options))
+
+    # What is likely to be asked for.
+
+    def warm(self, most: int = WARM_SOURCES, *, progress: Callable[[int, int], None] | None = None) -> int:
+        """Take over what the node's store has, before anybody asks: yesterday's tools are at hand after a restart.
+
+        Returns how many sources. `progress`: told how many of how many are done.
+        """
+        keys = self.ladder.store.sources(most)
+        done = 0
+        for start in range(0, len(keys), WARM_UNITS):
+            part = keys[start : start + WARM_UNITS]
+            number, units = self.ladder.store.install_ahead(self.compiler.core, part)
+            done += number
+            fingerprint = self.compiler.vocabulary.fingerprint
+            self.ladder.stats.entries_offered += self.ladder.store.offer(self.compiler.core, fingerprint, units)
+            if progress is not None:
+                progress(min(start + len(part), len(keys)), len(keys))
+        return done
+
+    def follow(self) -> None:
+        """From now on take over, in the background, whatever the node's agent commits."""
+        if self._watching is None and self.ladder.nodes:
+            self._watching = self._background.start(self._follow())
+
+    async def _follow(self) -> None:
+        peer = self.ladder.nodes[0].peer
+        while True:
+            try:
+                async for keys in peer.watch(kinds=[Kind.MANIFEST]):
+                    number, units = await asyncio.to_thread(
+                        self.ladder.store.install_ahead, self.compiler.core, list(keys)
+                    )
+                    self.ladder.stats.watched += number
+                    if units:
+                        self.ladder.offer_later(units)
+            except GramaryError:
+                await asyncio.sleep(1.0)
+
+    # Life.
+
+    @property
+    def stats(self) -> ClientStats:
+        """Counters."""
+        return self.ladder.stats
+
+    def flush(self, timeout_s: float = 10.0) -> None:
+        """Wait until what was built here has been published."""
+        if self._publisher is not None:
+            self._publisher.flush(timeout_s)
+
+    def close(self) -> None:
+        """Publish what is left, and let go of store and connections. Grammars stay usable."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._publisher is not None:
+            self._publisher.close()
+        for node in self.ladder.nodes:
+            try:
+                self._background.start(node.peer.close()).result(2.0)
+            except Exception:  # a connection that cannot be closed is gone with the loop
+                continue
+        self._background.close()
+        self.ladder.store.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """The same for asyncio: waits for the cluster without a thread, and compiles on one."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def ensure(self, sources: Sequence[Source], *, within_s: float | None = None) -> str:
+        """See `Client.ensure`."""
+        client = self.client
+        left, tier = client.ladder.prepare(sources)
+        if left and client.ladder.nodes:
+            asked = client._background.start(client.ladder.ask(left, within_s=within_s))
+            left, tier = await asyncio.wrap_future(asked), "cluster"
+        return client._settle(sources, left) if left else tier
+
+    async def compile_json_schema(self, schema: Any, **options: Any) -> CompiledGrammar:
+        """See `Client.compile_json_schema`."""
+        await self.ensure([self.client.source_of_schema(schema, **options)])
+        return await asyncio.to_thread(self.client.compiler.compile_json_schema, schema, **options)
+
+    async def compile_regex(self, pattern: str, **options: Any) -> CompiledGrammar:
+        """See `Client.compile_regex`."""
+        await self.ensure([Source("regex", pattern)])
+        return await asyncio.to_thread(self.client.compiler.compile_regex, pattern, **options)
+
+    async def compile_tools(self, tools: Any, **options: Any) -> CompiledGrammar:
+        """See `Client.compile_tools`."""
+        await self.ensure(self.client.compiler.core.sources_of_tools(tools, **_source_options(options)))
+        return await asyncio.to_thread(self.client.compiler.compile_tools, tools, **options)
+
+    async def close(self) -> None:
+        """See `Client.close`."""
+        await asyncio.to_thread(self.client.close)
+
+
+NOT_OF_SOURCES = frozenset(
+    ("limits", "begin", "end", "trigger", "stops", "excludes", "min_calls", "max_calls", "stop_after_last", "on_error")
+)
+
+
+def _source_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Those options that make a source another one."""
+    return {name: value for name, value in options.items() if name not in NOT_OF_SOURCES}
