@@ -21,6 +21,7 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
+from gramary.cluster.agent import cli as nodes
 from gramary.cluster.explain import judge
 from gramary.cluster.measure import Figures, GreedyEncoder, measure
 from gramary.cluster.source import (
@@ -33,7 +34,6 @@ from gramary.cluster.source import (
     read_cases,
     read_source,
 )
-from gramary.cluster.agent import cli as nodes
 from gramary.compiler import Compiler, GramaryError, LimitExceeded, Limits
 from gramary.compiler.compiler import OnError, PropertyOrder, Whitespace
 from gramary.runtime import CompiledGrammar, allocate_bitmask

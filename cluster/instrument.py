@@ -40,8 +40,8 @@ class ClaimCounts(Protocol):
 class CountingClaims(Protocol):
     """What is read of an owner's table of claims; its length is the number of leases."""
 
-    stats: ClaimCounts
-
+    @property
+    def stats(self) -> ClaimCounts: ...
     def __len__(self) -> int: ...
 
 

@@ -314,7 +314,7 @@ class Client(Section):
     others: list[AddressText] = Field(
         default=[],
         max_length=64,
-        description="nodes to ask as well when the first is slow (`deadlines.peer_s`) or away",
+        description="nodes to ask as well when the first is away, or silent for half of `wait_s`",
     )
     wait_s: float = Field(
         default=1.0, ge=0, le=600, description="how long a request waits for the cluster before it is compiled here"

@@ -16,11 +16,11 @@ from gramary.cluster.agent.node import AgentNode
 from gramary.cluster.agent.storage import AgentStore
 from gramary.cluster.credentials import Credentials
 from gramary.cluster.executor import Executor, InProcess, ProcessPool, WorkLimits
-from gramary.cluster.kernel import Manifest, Vocabulary, verify_units
+from gramary.cluster.kernel import Manifest, Source, Vocabulary, verify_units
 from gramary.cluster.log import get_logger
 from gramary.cluster.metrics import NodeMetrics
 from gramary.cluster.observed import ObservedExecutor, ObservedPeer
-from gramary.cluster.peer import Peer
+from gramary.cluster.peer import Peer, SourceItem
 from gramary.cluster.placement import Coordinator, DnsSource, FileSource, Member, Membership, StaticSource
 from gramary.cluster.placement import Settings as PlacementSettings
 from gramary.cluster.placement.membership import Source as MemberSource
@@ -78,14 +78,12 @@ def make_executor(settings: Settings) -> Executor:
     """The executor that the settings name; of Ray's, the actors are started when there is work."""
     kind, workers = settings.executor.resolved_kind, settings.executor.workers
     if kind == "ray":
-        from gramary.cluster.executor.ray_actors import RayExecutor
+        from gramary.cluster.executor.actors import RayExecutor, connect
 
-        return RayExecutor(
-            workers,
-            address=settings.executor.ray_address,
-            namespace=settings.executor.ray_namespace,
-            limits=work_limits(settings),
-        )
+        connect(settings.executor.ray_address or "auto")
+        # Nodes that name the same actors share them: the pool belongs to the cluster, not to a node.
+        name = f"{settings.executor.ray_namespace}-compile"
+        return RayExecutor(workers, limits=work_limits(settings), name=name, detached=True)
     return (ProcessPool if kind == "process" else InProcess)(workers, limits=work_limits(settings))
 
 
@@ -120,8 +118,9 @@ class Agent:
             children=lambda payload: Manifest.parse(payload).units,
             min_free_bytes=int(settings.store.min_free_bytes),
             sync_every_s=settings.store.sync_interval_s,
+            high_ratio=settings.store.high_ratio,
+            low_ratio=settings.store.low_ratio,
         )
-        live.high_watermark, live.low_watermark = settings.store.high_ratio, settings.store.low_ratio
         self.store = AgentStore(live, self.mac)
         self._own_executor = executor is None
         self.executor = executor or make_executor(settings)
@@ -229,6 +228,7 @@ class Agent:
 
             registry = make_registry(self.metrics)
             self._endpoint = MetricsServer(registry, settings.metrics.listen, ready=lambda: self.ready)
+        self._tasks.append(asyncio.create_task(self._start_workers()))
         self.ready = True
         _log.info(
             "node_started",
@@ -238,6 +238,12 @@ class Agent:
             executor=settings.executor.resolved_kind,
             members=len(self.membership.ring),
         )
+
+    async def _start_workers(self) -> None:
+        """Workers start with the first work: this is it, so that no request waits for their start."""
+        nothing = Source("json_schema", "true")
+        item = SourceItem(nothing.key, nothing.kind, nothing.options, nothing.text)
+        await asyncio.gather(*(self.executor.lower([item]) for _ in range(self.executor.workers)))
 
     def _breakers(self, loop: asyncio.AbstractEventLoop) -> list[str]:
         """From the thread that serves metrics."""

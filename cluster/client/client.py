@@ -68,7 +68,7 @@ class Client:
             nodes,
             self._background,
             wait_s=settings.client.wait_s,
-            hedge_s=settings.deadlines.peer_s,
+            hedge_s=settings.client.wait_s / 2,
             count=count,
         )
         self._publisher = Publisher(self.ladder, cluster_mac(credentials), count) if nodes else None
@@ -146,9 +146,9 @@ class Client:
         peer = self.ladder.nodes[0].peer
         while True:
             try:
-                async for keys in peer.watch(kinds=[Kind.MANIFEST]):
+                async for news in peer.watch(kinds=[Kind.MANIFEST]):
                     number, units = await asyncio.to_thread(
-                        self.ladder.store.install_ahead, self.compiler.core, list(keys)
+                        self.ladder.store.install_ahead, self.compiler.core, news.keys
                     )
                     self.ladder.stats.watched += number
                     if units:

@@ -113,7 +113,7 @@ class Ladder:
         self._fingerprint = vocabulary.fingerprint
 
     def prepare(self, sources: Sequence[Source]) -> tuple[list[Source], str]:
-        """The first two rungs: memory and the node's store. Returns what neither has, and the dearer of the two used."""
+        """The first two rungs: memory and the node's store. Returns what neither has, and the dearer one used."""
         left = self.core.missing_sources(sources)
         self._hit("process", len(sources) - len(left))
         if not left:

@@ -1,4 +1,4 @@
-"""The node's store as a client reads it: opened when it is there, closed never, and missing without anybody noticing."""
+"""The node's store as a client reads it: opened when it is there, never closed, and missed without anybody noticing."""
 
 from __future__ import annotations
 
