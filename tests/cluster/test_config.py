@@ -138,7 +138,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_every_field_can_be_set_by_its_variable() -> None:
-    examples = {"advertise": "a:1", "nodes": "a:1", "dns": "a:1", "address": "a:1", "file": "/x"}
+    examples = {"advertise": "a:1", "nodes": "a:1", "others": "a:1", "dns": "a:1", "address": "a:1", "file": "/x"}
     examples |= {"endpoint": "http://a:4317", "tokenizers": "a", "ray_address": "auto", "server_name": "a"}
     examples |= {
         "tokens": "t" * 20,
