@@ -65,6 +65,9 @@ def test_the_wheel_has_the_packages_and_no_rust_sources(wheel: Path) -> None:
     assert "-cp310-abi3-" in wheel.name
     names = set(zipfile.ZipFile(wheel).namelist())
     expected = {"gramary/compiler/compiler.py", "gramary/cluster/cli.py", "gramary/runtime/_core.pyi"}
+    for package in ("compiler", "runtime", "cluster"):
+        modules = (path for path in (ROOT / package).rglob("*.py") if not {"core", "binding"} & set(path.parts))
+        expected |= {f"gramary/{path.relative_to(ROOT)}" for path in modules}
     expected |= {f"gramary/{package}/py.typed" for package in ("compiler", "runtime", "cluster")}
     assert expected <= names
     assert any(name.startswith("gramary/runtime/_core.") and name.endswith(".so") for name in names)
