@@ -117,6 +117,8 @@ def store_error(error: lmdb.Error, path: str) -> StoreError:
             f"{path} cannot be locked: processes of several PID namespaces use it; read its sealed generations",
             path=path,
         )
+    if error.code == errno.ENOENT:
+        return StoreUnavailable(f"{path} is not there any more", path=path)
     if isinstance(error, lmdb.MemoryError):
         return StoreError(
             f"there is no address space to map {path}: raise ulimit -v, or open it with a smaller map", path=path
@@ -224,6 +226,18 @@ class Environment:
             made._identity = _identity(name, data)
             cls._open[made._identity] = made
             return made
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep it open meanwhile, even if its users turn to another. Raises `StoreClosed` if they all have already."""
+        with Environment._lock:
+            if self._closed or self.inherited:
+                raise StoreClosed(f"{self.path} is closed", path=self.path)
+            self._users += 1
+        try:
+            yield
+        finally:
+            self.close()
 
     def epoch(self) -> Epoch:
         """The epoch of this thread that takes new blobs; a new one if the last has ended or is too old."""

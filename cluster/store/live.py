@@ -162,8 +162,9 @@ class LiveStore(Reads):
                 with contextlib.suppress(OSError):  # then the next writer verifies what it finds
                     self._claim.mark_clean()
             finally:
+                if self._environment not in self._environments:  # it was never read from
+                    self._environment.close()
                 super().close()
-                self._environment.close()
                 self._claim.drop()
                 self.feed.close()
 
@@ -301,8 +302,17 @@ class LiveStore(Reads):
             raise error
 
     def remove(self, keys: Iterable[Key]) -> int:
-        """Remove values; returns how many were there. Views that are held stay as they are."""
-        return self._remove([stored_key(key.encode()) for key in keys])
+        """Remove values; returns how many were there. Views that are held stay as they are.
+
+        The next sealed generation is a full copy, without them.
+        """
+        return self._removed_for_good([stored_key(key.encode()) for key in keys])
+
+    def _removed_for_good(self, stored: list[bytes]) -> int:
+        removed = self._remove(stored)
+        if removed:
+            self.unsealed = None
+        return removed
 
     def recheck(self, keys: Iterable[Key]) -> int:
         """Remove those of `keys` whose values are damaged, as readers report it; returns how many were."""
@@ -314,7 +324,7 @@ class LiveStore(Reads):
             value = epoch.txn.get(stored)
             if value is not None and not _is_good(value, raw):
                 bad.append(stored)
-        removed = self._remove(bad)
+        removed = self._removed_for_good(bad)
         self.counters.damaged += removed
         return removed
 
@@ -328,7 +338,7 @@ class LiveStore(Reads):
                 good = False
             if not good:
                 bad.append(stored)
-        removed = self._remove(bad)
+        removed = self._removed_for_good(bad)
         self.counters.damaged += removed
         return removed
 
@@ -531,9 +541,7 @@ class LiveStore(Reads):
                 with contextlib.suppress(HeaderError, ValueError):
                     if decode_header(value, encoded_key(stored)).origin == origin:
                         bad.append(stored)
-            removed = self._remove(bad)
-            self.unsealed = None
-            return removed
+            return self._removed_for_good(bad)
 
     def pardon(self, origin: str) -> None:
         """Take an origin off the quarantine list."""
@@ -559,26 +567,26 @@ class LiveStore(Reads):
 
     def stats(self) -> StoreStats:
         """Counters and gauges, as of now."""
-        environment = self._writable()
-        info = environment.handle.info()
-        slots = _reader_transactions(environment.handle.readers())
-        with environment.handle.begin() as txn:
-            values = txn.stat(environment.values)["entries"]
-            live = environment.live_bytes(txn)
-        given = asdict(self.counters) | {
-            "values": values,
-            "live_bytes": live,
-            "file_bytes": environment.file_bytes,
-            "budget_bytes": self.room.budget_bytes,
-            "free_disk_bytes": self.room.free_disk_bytes(),
-            "marked_bytes": sum(self.ledger.groups[group].size for group in list(self.ledger.marked)),
-            "readers": len(slots),
-            "reader_lag": max((info["last_txnid"] - txnid for txnid in slots if txnid is not None), default=0),
-            "quarantined": len(self._quarantine),
-            "sequence": self.feed.sequence,
-            "hits": self.reads.hits,
-            "misses": self.reads.misses,
-        }
+        with self._holding() as (environment,):
+            info = environment.handle.info()
+            slots = _reader_transactions(environment.handle.readers())
+            with environment.handle.begin() as txn:
+                values = txn.stat(environment.values)["entries"]
+                live = environment.live_bytes(txn)
+            given = asdict(self.counters) | {
+                "values": values,
+                "live_bytes": live,
+                "file_bytes": environment.file_bytes,
+                "budget_bytes": self.room.budget_bytes,
+                "free_disk_bytes": self.room.free_disk_bytes(),
+                "marked_bytes": sum(self.ledger.groups[group].size for group in list(self.ledger.marked)),
+                "readers": len(slots),
+                "reader_lag": max((info["last_txnid"] - txnid for txnid in slots if txnid is not None), default=0),
+                "quarantined": len(self._quarantine),
+                "sequence": self.feed.sequence,
+                "hits": self.reads.hits,
+                "misses": self.reads.misses,
+            }
         return StoreStats(**given)
 
 

@@ -10,6 +10,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -30,6 +31,7 @@ MOST_CHECKED = 1 << 17
 MOST_TOUCHED = 1 << 16
 """Keys that a reader remembers between two calls of `touched`."""
 MOST_DAMAGED = 1 << 12
+_TRIES = 5
 _CHUNK = 256
 """Keys that a scan reads in one transaction."""
 
@@ -103,11 +105,37 @@ class Reads(ABC):
         self._environments = ()
         self._follow_at = 0.0
 
+    @contextmanager
+    def _holding(self) -> Iterator[tuple[Environment, ...]]:
+        """The environments to read from, kept open meanwhile: another thread may be following the writer."""
+        for attempt in range(_TRIES):
+            environments = self._current()
+            with ExitStack() as stack:
+                try:
+                    for one in environments:
+                        stack.enter_context(one.held())
+                except StoreClosed:
+                    if self._closed or attempt == _TRIES - 1:
+                        raise
+                    self._follow_at = 0.0
+                    continue
+                yield environments
+                return
+
     def get(self, key: Key) -> Blob | None:
         """The value of `key`, in place; `None` where there is none, or where it is damaged.
 
         Raises `StoreClosed`, and `StoreUnavailable` where the store cannot be opened.
         """
+        try:
+            return self._get(key)
+        except StoreClosed:  # another thread followed the writer, and closed what this one was about to read
+            if self._closed:
+                raise
+            with self._holding():
+                return self._get(key)
+
+    def _get(self, key: Key) -> Blob | None:
         raw = key.encode()
         stored = stored_key(raw)
         for environment in self._current():
@@ -145,20 +173,20 @@ class Reads(ABC):
     def header(self, key: Key) -> Header | None:
         """The header of `key`'s value, without reading the payload."""
         raw = key.encode()
-        for environment in self._current():
-            epoch = environment.newest()  # held until its value was looked at
-            value = epoch.txn.get(stored_key(raw))
-            if value is not None:
-                try:
-                    return decode_header(value, raw)
-                except HeaderError:
-                    continue
+        with self._holding() as environments:
+            for environment in environments:
+                epoch = environment.newest()  # held until its value was looked at
+                value = epoch.txn.get(stored_key(raw))
+                if value is not None:
+                    with suppress(HeaderError):
+                        return decode_header(value, raw)
         return None
 
     def missing(self, keys: Iterable[Key]) -> list[Key]:
         """Those of `keys` that are not there, in order. Payloads are not read, so a damaged one counts as there."""
         found = []
-        epochs = [environment.newest() for environment in self._current()]
+        with self._holding() as environments:
+            epochs = [environment.newest() for environment in environments]
         for key in keys:
             stored = stored_key(key.encode())
             if stored in self._damaged or not any(epoch.txn.get(stored) is not None for epoch in epochs):
@@ -223,16 +251,16 @@ class Reads(ABC):
             if start > prefix and not start.startswith(prefix):
                 return
             start = max(start, prefix)
-        environments = self._current()
-        if len(environments) == 1:
-            yield from _walk(environments[0], prefix, start, bool(after))
-            return
-        last = None
-        walks = [_walk(one, prefix, start, bool(after)) for one in environments]
-        for item in heapq.merge(*walks, key=lambda found: found[0]):
-            if item[0] != last:
-                last = item[0]
-                yield item
+        with self._holding() as environments:
+            if len(environments) == 1:
+                yield from _walk(environments[0], prefix, start, bool(after))
+                return
+            last = None
+            walks = [_walk(one, prefix, start, bool(after)) for one in environments]
+            for item in heapq.merge(*walks, key=lambda found: found[0]):
+                if item[0] != last:
+                    last = item[0]
+                    yield item
 
     def touched(self) -> list[Key]:
         """What was read since the last call, one key for each group that is evicted together: for `LiveStore.touch`."""

@@ -110,11 +110,12 @@ def _seal(store: LiveStore, full: bool) -> bool:
         directory.mkdir(exist_ok=True)
     except OSError as error:
         raise cannot_write(directory, error) from error
-    environment = store.current_environment()
     with store.writing:
+        environment = store.current_environment()
         older = [name for name in _sealed_files(store.path) if (directory / name).exists()]
         fresh, store.unsealed = store.unsealed, set()
-        txn: lmdb.Transaction[Any] = environment.handle.begin(db=environment.values, buffers=True)
+        epoch = environment.new_epoch()  # keeps the environment open, should the store be compacted meanwhile
+    txn = epoch.txn
     try:
         if fresh is None or not older or full or _should_rebase(directory, older):
             fresh = None
@@ -138,7 +139,7 @@ def _seal(store: LiveStore, full: bool) -> bool:
                 raise cannot_write(directory, error) from error
             raise
     finally:
-        txn.abort()
+        del txn, epoch
     for path in directory.glob("*.mdb*"):
         if path.name not in files:
             path.unlink(missing_ok=True)

@@ -123,8 +123,6 @@ def verify(
             report.liars[header.origin] = report.liars.get(header.origin, 0) + 1
     if remove and isinstance(store, LiveStore):
         report.removed = store.recheck(report.damaged) + store.remove(wrong)
-        if report.removed:
-            store.unsealed = None
     return report
 
 
@@ -163,7 +161,7 @@ def _files(store: Reads) -> Iterator[Iterable[Path]]:
                     free_bytes=free,
                 )
             for one in environments:
-                with translated(one.path):
+                with one.held(), translated(one.path):
                     one.handle.copy(str(place))
             yield [place / "data.mdb"]
         except OSError as error:

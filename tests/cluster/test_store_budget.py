@@ -1,6 +1,7 @@
 """What is evicted, what is not, and when."""
 
 import itertools
+import threading
 import time
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gramary.cluster.records import Key, Kind, Record
-from gramary.cluster.store import LiveStore, StoreFull, open_reader
+from gramary.cluster.store import LiveStore, Reads, StoreFull, open_reader, seal
+from gramary.cluster.store import reader as reading
 from gramary.cluster.store.layout import group_of, stored_key
 from gramary.cluster.store.ledger import Ledger
 from tests.cluster.store_tools import TOKENIZER, children, digest, entry, manifest, unit
@@ -177,6 +179,71 @@ def test_compaction_gives_room_back(tmp_path: Path) -> None:
         assert reader.get(unit(199).key) is not None
         assert reader.reads.switches == 1
         assert len(list(tmp_path.glob("live-*"))) == 1
+
+
+def test_scans_go_on_while_the_store_is_compacted(tmp_path: Path) -> None:
+    with LiveStore(tmp_path, 64 * MIB) as store:
+        records = [unit(number, 300) for number in range(1500)]
+        store.put(records)
+        expected = sorted(record.key.encode() for record in records)
+        reader = open_reader(tmp_path)
+        scans = [store.keys(), reader.keys()]
+        found = [[next(scan) for _ in range(300)] for scan in scans]
+        store.compact()
+        reader._follow_at = 0.0
+        assert reader.get(records[0].key) is not None  # follows
+        seal(store)
+        for scan, keys in zip(scans, found, strict=True):
+            keys.extend(scan)
+            assert [key.encode() for key in keys] == expected
+        reader.close()
+
+
+def test_threads_read_while_the_store_is_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "FOLLOW_SECONDS", 0.0)
+    errors: list[BaseException] = []
+    done = threading.Event()
+    records = [unit(number, 3000) for number in range(40)]
+
+    def read(store: Reads) -> None:
+        try:
+            while not done.is_set():
+                for record in records:
+                    assert bytes(store.get(record.key) or b"") == record.payload
+                assert store.missing([record.key for record in records]) == []
+                assert store.header(records[0].key) is not None
+                if isinstance(store, LiveStore):
+                    store.stats()
+        except BaseException as error:
+            errors.append(error)
+
+    with LiveStore(tmp_path, 64 * MIB) as store, open_reader(tmp_path) as reader:
+        store.put(records)
+        threads = [threading.Thread(target=read, args=(one,)) for one in (store, store, reader, reader)]
+        for thread in threads:
+            thread.start()
+        for number in range(8):
+            store.compact()
+            store.put([unit(100 + number, 3000)])
+            seal(store, full=number % 2 == 0)
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert errors == []
+
+
+def test_a_reader_of_the_same_process_outlives_the_writer(tmp_path: Path) -> None:
+    store = LiveStore(tmp_path, 64 * MIB)
+    store.put([unit(1)])
+    assert store.get(unit(1).key) is not None
+    reader = open_reader(tmp_path)
+    assert reader.get(unit(1).key) is not None
+    store.close()
+    assert bytes(reader.get(unit(1).key) or b"") == unit(1).payload
+    with LiveStore(tmp_path, 64 * MIB) as again:
+        again.put([unit(2)])
+        assert reader.get(unit(2).key) is not None
+    reader.close()
 
 
 NAMES = st.integers(0, 5)

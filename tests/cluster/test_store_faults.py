@@ -639,9 +639,11 @@ def test_generations_are_deltas_until_a_full_one_pays(tmp_path: Path) -> None:
             assert bytes(sealed.get(unit(1000 + number).key)) == payload_of(1000 + number, 5_000)  # type: ignore[arg-type]
         assert sizes == [2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4]
         assert list(sealed.keys()) == list(store.keys())
-        store.quarantine("nobody")
+        store.remove([unit(1003).key])  # and it must not be there any more for other containers either
         seal(store)
         assert len(list((tmp_path / "sealed").glob("*.mdb"))) == 1
+        sealed._follow_at = 0.0
+        assert sealed.get(unit(1003).key) is None
     with LiveStore(tmp_path, BUDGET) as store:  # which keys are sealed is not known any more
         seal(store)
         assert len(list((tmp_path / "sealed").glob("*.mdb"))) == 1
