@@ -1,5 +1,6 @@
 """Where compiling happens: threads, supervised processes, or Ray actors, behind one seam (`Executor`)."""
 
+from gramary.cluster.executor.actors import RayExecutor
 from gramary.cluster.executor.base import (
     Built,
     Executor,
@@ -11,4 +12,14 @@ from gramary.cluster.executor.base import (
 from gramary.cluster.executor.processes import ProcessPool
 from gramary.cluster.executor.threads import InProcess
 
-__all__ = ["Built", "Executor", "ExecutorStats", "Failed", "InProcess", "Lowered", "ProcessPool", "WorkLimits"]
+__all__ = [
+    "Built",
+    "Executor",
+    "ExecutorStats",
+    "Failed",
+    "InProcess",
+    "Lowered",
+    "ProcessPool",
+    "RayExecutor",
+    "WorkLimits",
+]

@@ -90,14 +90,16 @@ class Dispatcher:
 
     def __init__(
         self,
-        make: Callable[[], Awaitable[Worker]],
+        make: Callable[[int], Awaitable[Worker]],
         workers: int,
         *,
         limits: WorkLimits | None = None,
         name: str = "executor",
         endable: bool = True,
     ) -> None:
-        """`endable`: workers can be ended while they work (threads cannot)."""
+        """`make` gets the worker's place, 0 to `workers` - 1. `endable`: workers can be ended while they work (threads
+        cannot).
+        """
         if workers < 1:
             raise ValueError("an executor has at least one worker")
         self._make, self._workers, self._name, self._endable = make, workers, name, endable
@@ -185,7 +187,9 @@ class Dispatcher:
         deadline = loop.time() + deadline_s
         pendings = [_Pending(task, loop.create_future(), deadline, self._guess(task)) for task in tasks]
         if not self._drivers:
-            self._drivers = [asyncio.create_task(self._drive(), name=f"{self._name}-{i}") for i in range(self._workers)]
+            self._drivers = [
+                asyncio.create_task(self._drive(i), name=f"{self._name}-{i}") for i in range(self._workers)
+            ]
         async with self._wake:
             for pending in pendings:
                 self._lanes.setdefault(_lane(pending.task), deque()).append(pending)
@@ -260,7 +264,7 @@ class Dispatcher:
 
     # The workers.
 
-    async def _drive(self) -> None:
+    async def _drive(self, slot: int) -> None:
         """Keep one worker alive and at work, until closed."""
         worker: Worker | None = None
         known: set[bytes] = set()
@@ -268,31 +272,33 @@ class Dispatcher:
         try:
             while not self._closed:
                 async with self._wake:
-                    while not (batch := self._take()):
+                    while not self._lanes:
                         await self._wake.wait()
+                if worker is None:
+                    try:
+                        worker, known = await self._make(slot), set()
+                    except Exception as error:  # others may be started meanwhile, and this one later
+                        failures += 1
+                        self._last_failure = f"{type(error).__name__}: {error}"
+                        await asyncio.sleep(min(5.0, 0.1 * 2.0**failures))
+                        continue
+                    failures, self._last_failure = 0, ""
+                batch = self._take()
+                if not batch:
+                    continue
                 taken = len(batch)
                 self._running += taken
                 try:
-                    if worker is None:
-                        worker, known = await self._make(), set()
-                        failures, self._last_failure = 0, ""
                     await self._teach(worker, known, batch)
                     await self._run(worker, batch)
                 except WorkerLost as lost:
                     self._stats.workers_lost += 1
                     self._blame(batch, lost)
-                    if worker is not None:
-                        await worker.end()
-                    worker = None
+                    ending, worker = worker, None
+                    await ending.end()
                 except asyncio.CancelledError:
                     self._put_back(batch)
                     raise
-                except Exception as error:  # a worker cannot be started: others may, later
-                    self._put_back(batch)
-                    worker = None
-                    failures += 1
-                    self._last_failure = f"{type(error).__name__}: {error}"
-                    await asyncio.sleep(min(5.0, 0.1 * 2.0**failures))
                 finally:
                     self._running -= taken
                 async with self._wake:

@@ -36,7 +36,7 @@ class ProcessPool(Dispatcher):
     """Runs tasks in `workers` child processes, started when there is work."""
 
     def __init__(self, workers: int = 2, *, limits: WorkLimits | None = None, bench: str = KERNEL) -> None:
-        async def make() -> Worker:
+        async def make(slot: int) -> Worker:
             return await _Process.start(bench)
 
         super().__init__(make, workers, limits=limits, name="the process pool")

@@ -19,7 +19,7 @@ class InProcess(Dispatcher):
     def __init__(self, workers: int = 1, *, limits: WorkLimits | None = None, bench: str = KERNEL) -> None:
         shared: list[Bench] = []
 
-        async def make() -> Worker:
+        async def make(slot: int) -> Worker:
             if not shared:
                 shared.append(open_bench(bench))
             return _Thread(shared[0])

@@ -165,7 +165,6 @@ class Latency:
 
 @dataclass(slots=True)
 class _Known:
-    member: Member
     peer: Peer
     breaker: Breaker
     latency: Latency
@@ -174,8 +173,8 @@ class _Known:
 class Membership:
     """The members, the peers to ask, and their health.
 
-    `me`: the name of this node; `local` answers for it without a network. `connect` makes the peer of another member,
-    `disconnect` is told when one left.
+    `me`: the name of this node, for which `serve_locally` names who answers. `connect` makes the peer of another member
+    when it is first asked something, `disconnect` is told when it left or moved.
     """
 
     def __init__(
@@ -189,7 +188,9 @@ class Membership:
     ) -> None:
         self.me = me
         self._source, self._connect, self._disconnect, self._breaker = source, connect, disconnect, breaker
+        self._members: dict[str, Member] = {}
         self._known: dict[str, _Known] = {}
+        """Of the members that were ever asked something."""
         self._local: Peer | None = None
         self.ring = Ring([me])
         self.epoch = 0
@@ -212,22 +213,17 @@ class Membership:
             return False
         members = {member.name: member for member in listed}
         members.setdefault(self.me, Member(self.me, ""))
-        gone = [name for name, known in self._known.items() if members.get(name) != known.member]
-        new = [member for name, member in members.items() if name not in self._known or name in gone]
-        new = [member for member in new if member.name != self.me]
-        weights = {name: member.weight for name, member in members.items()}
-        changed = bool(gone or new or set(self.ring.nodes) != set(members))
-        for name in gone:
+        if members == self._members:
+            return False
+        for name in [name for name in self._known if members.get(name) != self._members.get(name)]:
             peer = self._known.pop(name).peer
             if self._disconnect is not None:
                 with contextlib.suppress(Exception):
                     await self._disconnect(peer)
-        for member in new:
-            self._known[member.name] = _Known(member, self._connect(member), self._breaker(), Latency())
-        if changed:
-            self.ring = Ring(members, weights)
-            self.epoch += 1
-        return changed
+        self._members = members
+        self.ring = Ring(members, {name: member.weight for name, member in members.items()})
+        self.epoch += 1
+        return True
 
     async def keep_fresh(self, every_s: float = 5.0) -> None:
         """Refresh for ever."""
@@ -251,10 +247,12 @@ class Membership:
         if name == self.me:
             return True
         known = self._known.get(name)
-        return known is not None and known.breaker.permits(asyncio.get_running_loop().time())
+        if known is None:
+            return name in self._members
+        return known.breaker.permits(asyncio.get_running_loop().time())
 
     def circuits(self) -> Mapping[str, Circuit]:
-        """The state of every peer's circuit, for metrics."""
+        """The state of the circuit of every peer that was ever asked something, for metrics."""
         now = asyncio.get_running_loop().time()
         return {name: known.breaker.state(now) for name, known in self._known.items()}
 
@@ -262,6 +260,15 @@ class Membership:
         """After how long without an answer somebody else should be asked too."""
         known = self._known.get(name)
         return 0.05 if known is None else min(max(known.latency.p95_s, 0.002), 1.0)
+
+    def _of(self, name: str) -> _Known:
+        known = self._known.get(name)
+        if known is None:
+            if name not in self._members:
+                raise PeerError(name, "is no member")
+            known = _Known(self._connect(self._members[name]), self._breaker(), Latency())
+            self._known[name] = known
+        return known
 
     async def ask(self, name: str, call: Callable[[Peer], Awaitable[T]], timeout_s: float, *, probe: bool = True) -> T:
         """Make one call to a node within `timeout_s` and take note of how it went. Raises `PeerError` only.
@@ -275,9 +282,7 @@ class Membership:
             known = None
             peer = self._local
         else:
-            known = self._known.get(name)
-            if known is None:
-                raise PeerError(name, "is no member")
+            known = self._of(name)
             if not known.breaker.begin(loop.time()):
                 raise PeerError(name, "did not answer lately and is left alone for a while")
             peer = known.peer
