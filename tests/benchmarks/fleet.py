@@ -1,11 +1,11 @@
 """A fleet in one thread: the real placement, claims, coordinator and eviction policy with a thousand virtual nodes.
 
-    python tests/benchmarks/fleet.py --nodes 1000 --tools 10000 --requests 50000 --json
+    python tests/benchmarks/fleet.py --nodes 1000 --tools 10000 --requests 20000 --json
 
-Requests arrive at random nodes and name `--per-request` tools each, drawn from a Zipf distribution. Time and network are
-simulated; everything between a request and a message is the code that a node runs. In the middle of the stream a tenth
-of the nodes dies; `--noticed` seconds later the others' list of members says so. The last line of the output is one JSON
-object.
+Requests arrive at random nodes and name `--per-request` tools each, drawn from a Zipf distribution. Time and network
+are simulated; everything between a request and a message is the code that a node runs. In the middle of the stream a
+tenth of the nodes dies; `--noticed` seconds later the others' list of members says so. The last line of the output is
+one JSON object.
 
 A tool has two units of its own, two of some hundreds that several tools share, and three of the dozen that nearly all
 have; each has one shard for the one tokenizer. Sizes are drawn, not stored.
@@ -232,10 +232,8 @@ class Fleet:
         return self.report(healthy, self.figures(tools, loop.time()), lost_time)
 
     def window(self, now: float, lost_time: float) -> Window:
-        if not lost_time:
-            name = "before"
-        else:
-            name = "until noticed" if now - lost_time < self.arguments.noticed else "after"
+        noticed = now - lost_time >= self.arguments.noticed
+        name = "before" if not lost_time else "after" if noticed else "until noticed"
         return self.windows.setdefault(name, Window())
 
     def figures(self, tools: Sequence[SourceItem], now: float) -> dict[str, object]:
@@ -312,7 +310,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--tools", type=int, default=10_000)
-    parser.add_argument("--requests", type=int, default=50_000)
+    parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--per-request", type=int, default=4, help="tools that a request names")
     parser.add_argument("--rate", type=float, default=1.0, help="requests per node and (simulated) second")
     parser.add_argument("--zipf", type=float, default=1.0, help="exponent of the tools' popularity")

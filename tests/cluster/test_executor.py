@@ -116,7 +116,7 @@ def test_deadline_reaches_the_worker(kind: str) -> None:
         assert isinstance(slow, Failed)
         assert slow.retryable
         assert slow.error["type"] == "DeadlineExceeded"
-        (limit,) = await executor.lower([source("a", obedient=4.0)], limits=WorkLimits(seconds=0.1), deadline_s=9.0)
+        (limit,) = await executor.lower([source("a", obedient=4.0)], limits=WorkLimits(seconds=0.1), deadline_s=90.0)
         assert isinstance(limit, Failed)
         assert not limit.retryable
         assert limit.error["type"] == "LimitExceeded"
@@ -134,7 +134,7 @@ def test_cancellation_withdraws_work(kind: str) -> None:
         many.cancel()
         with pytest.raises(asyncio.CancelledError):
             await many
-        (result,) = await executor.lower([source("after")], deadline_s=20.0)
+        (result,) = await executor.lower([source("after")], deadline_s=90.0)
         assert is_lowered(result, "after")
         stats = executor.stats()
         assert stats.cancelled > 300
