@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ from gramary.cluster.wire.channel import channel_options
 from gramary.cluster.wire.client import GrpcPeer
 from gramary.cluster.wire.errors import CallFailed, Rejected, from_dict
 from gramary.cluster.wire.limits import WireLimits
+from gramary.cluster.wire.mac import Mac
 from gramary.cluster.wire.node import Finished, Progress
 from gramary.cluster.wire.security import ClientSecurity
 from gramary.cluster.wire.server import SERVICES, server_options
 from gramary.cluster.wire.verifier import Checks, Verifier
 from gramary.compiler.errors import TokenizerError, UnsupportedSchema
+from gramary.runtime._core import FORMAT_VERSION
 from tests.cluster.memory_node import TOKENIZER, MemoryNode, digest, entry, manifest, manifest_units, unit
 from tests.cluster.wire_tools import both, run, served
 
@@ -242,6 +245,39 @@ def test_put_tells_what_was_not_stored() -> None:
         assert await peer.find_missing([unit("a").key, whole.key, partial.key, too_large.key]) == [too_large.key]
 
     both(check, verifier=Verifier(Checks(manifest_units=manifest_units)))
+
+
+def test_what_is_not_vouched_for_is_not_stored() -> None:
+    mac = Mac([b"k" * 32])
+    lie, good = mac.seal(entry("a", 2, b"lie")), mac.seal(entry("a", 1, b"good"))
+    checks = Checks(
+        mac=mac,
+        manifest_units=manifest_units,
+        rebuild=lambda record: record.payload != b"lie",
+        sample=1.0,
+        versions=frozenset({FORMAT_VERSION}),
+    )
+    verifier = Verifier(checks)
+
+    async def check(node: MemoryNode, peer: GrpcPeer) -> None:
+        assert (await peer.capabilities()).mac_required
+        old = Record(replace(unit("a").key, version=FORMAT_VERSION + 1), b"old")
+        forged = replace(entry("a", 3, b"x"), mac=b"m" * 32)
+        with pytest.raises(Rejected) as caught:
+            await peer.put([unit("a"), good, entry("a", 4, b"no mac"), forged, old, manifest("m", ["a"])])
+        assert caught.value.total == 4
+        assert set(node.records) == {unit("a").key.encode(), good.key.encode()}
+        with pytest.raises(Rejected, match="building it again"):
+            await peer.put([lie])
+        with pytest.raises(Rejected, match="caught with false records"):
+            await peer.put([unit("b")])
+        assert verifier.quarantined("local@ipv4:127.0.0.1")
+        assert verifier.counters["quarantines"] == 1
+        assert lie.key.encode() not in node.records
+        # What a reader gets has its MAC still.
+        assert (await peer.read([good.key]))[0] == good
+
+    both(check, verifier=verifier)
 
 
 def test_one_peer_in_several_loops() -> None:
