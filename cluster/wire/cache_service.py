@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gramary.cluster.records import Key, Kind, Record, shard_prefix
+from gramary.cluster.records import Key, Record, shard_prefix
 from gramary.cluster.wire.codec import (
     HEADER_ROOM,
     Assembler,
@@ -47,8 +47,6 @@ COMMIT_RECORDS = 1024
 PAGE_BYTES = 1 << 20
 """What is read from the store in one go for a stream."""
 MESSAGES_AHEAD = 4
-UNITS_BYTES = 64 << 20
-"""Units of one PutShards that are kept until they can be verified together, at most."""
 MOST_REJECTIONS = 1000
 HEARTBEAT_S = 30.0
 
@@ -277,15 +275,9 @@ class _Intake:
                 raise InvalidRequest(
                     f"one stream brings at most {self._limits.records_per_put} records", field="chunks"
                 )
-            # Units that refer to each other in a circle are verified together, so units are kept until others come.
-            units = bool(self._records) and self._records[-1].key.kind is Kind.UNIT
-            if units and record.key.kind is not Kind.UNIT:
-                self._commit()
             self._records.append(record)
             self._bytes += len(record.payload)
-            is_unit = record.key.kind is Kind.UNIT
-            most = UNITS_BYTES if is_unit else COMMIT_BYTES
-            if self._bytes >= most or (not is_unit and len(self._records) >= COMMIT_RECORDS):
+            if self._bytes >= COMMIT_BYTES or len(self._records) >= COMMIT_RECORDS:
                 self._commit()
 
     def finish(self) -> None:

@@ -88,10 +88,7 @@ class Verifier:
         return self._checks.mac is not None
 
     def check(self, records: Sequence[Record], *, origin: str) -> tuple[list[Record], list[Refusal]]:
-        """The records that may be believed, in order, and the others with the reason. Takes its time: use a thread.
-
-        Units that refer to each other in a circle must be given together.
-        """
+        """The records that may be believed, in order, and the others with the reason. Takes its time: use a thread."""
         refusals: list[Refusal] = []
 
         def refuse(key: Key, code: grpc.StatusCode, count: str, reason: str) -> None:

@@ -381,8 +381,8 @@ class PutShardsRejection(google.protobuf.message.Message):
     """Its encoded key."""
     @property
     def status(self) -> google.rpc.status_pb2.Status:
-        """Why: INVALID_ARGUMENT (hash, size or digest do not fit), UNAUTHENTICATED (no good MAC), FAILED_PRECONDITION (a unit of
-        the manifest is missing, or the format version is not taken), RESOURCE_EXHAUSTED (the store is full).
+        """Why: INVALID_ARGUMENT (hash, size or digest do not fit), UNAUTHENTICATED (no good MAC), FAILED_PRECONDITION (the
+        format version is not taken), RESOURCE_EXHAUSTED (the store is full).
         """
 
     def __init__(

@@ -120,8 +120,8 @@ class CacheServiceServicer(object):
 
     def PutShards(self, request_iterator, context):
         """Store values of any kind. Idempotent: what is present already is not written again, and counts as stored. Answers
-        when everything accepted is committed. A value that fails a check is rejected alone. Manifests must come after
-        the units that they name (in this call or before).
+        when everything accepted is committed. A value that fails a check is rejected alone. A manifest is taken
+        whether or not its units are here: in a cluster they are with their own owners, and Lookup tells of it once all are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

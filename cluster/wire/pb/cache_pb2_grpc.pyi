@@ -66,8 +66,8 @@ class CacheServiceStub:
         gramary.cluster.wire.pb.cache_pb2.PutShardsResponse,
     ]
     """Store values of any kind. Idempotent: what is present already is not written again, and counts as stored. Answers
-    when everything accepted is committed. A value that fails a check is rejected alone. Manifests must come after
-    the units that they name (in this call or before).
+    when everything accepted is committed. A value that fails a check is rejected alone. A manifest is taken
+    whether or not its units are here: in a cluster they are with their own owners, and Lookup tells of it once all are.
     """
 
     Watch: grpc.UnaryStreamMultiCallable[
@@ -124,8 +124,8 @@ class CacheServiceAsyncStub:
         gramary.cluster.wire.pb.cache_pb2.PutShardsResponse,
     ]
     """Store values of any kind. Idempotent: what is present already is not written again, and counts as stored. Answers
-    when everything accepted is committed. A value that fails a check is rejected alone. Manifests must come after
-    the units that they name (in this call or before).
+    when everything accepted is committed. A value that fails a check is rejected alone. A manifest is taken
+    whether or not its units are here: in a cluster they are with their own owners, and Lookup tells of it once all are.
     """
 
     Watch: grpc.aio.UnaryStreamMultiCallable[
@@ -194,8 +194,8 @@ class CacheServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[gramary.cluster.wire.pb.cache_pb2.PutShardsResponse, collections.abc.Awaitable[gramary.cluster.wire.pb.cache_pb2.PutShardsResponse]]:
         """Store values of any kind. Idempotent: what is present already is not written again, and counts as stored. Answers
-        when everything accepted is committed. A value that fails a check is rejected alone. Manifests must come after
-        the units that they name (in this call or before).
+        when everything accepted is committed. A value that fails a check is rejected alone. A manifest is taken
+        whether or not its units are here: in a cluster they are with their own owners, and Lookup tells of it once all are.
         """
 
     @abc.abstractmethod
