@@ -19,6 +19,7 @@ export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 
 demo: $(STAMP)/build $(TEKKEN)
 	@$(BIN)/python tests/benchmarks/demo.py --tokenizer $(TEKKEN)
+	@$(BIN)/python tests/benchmarks/demo_nodes.py --tokenizer $(TEKKEN)
 
 test: lint $(STAMP)/build $(TEKKEN)
 	cargo test --locked --quiet -p gramary-compiler -p gramary-runtime -p gramary-fuzz

@@ -43,7 +43,8 @@ class Vocabulary:
 class Source:
     """One text to compile and what it is compiled with. Tokenizers play no part: units do not depend on them.
 
-    `kind`: "json_schema", "regex", "ebnf", "choice" or "ir". The options count for JSON Schema, `root` for EBNF. Equal content, equal `key`.
+    `kind`: "json_schema", "regex", "ebnf", "choice" or "ir". The options count for JSON Schema, `root` for EBNF. Equal
+    content, equal `key`.
     """
 
     def __init__(

@@ -194,12 +194,22 @@ def up(
     nodes: Annotated[int, typer.Option("--nodes", "-n", min=1, max=64, help="How many.")] = 3,
     port: Annotated[int, typer.Option("--port", help="Port of the first; the others follow.")] = 7171,
     folder: DirOption = None,
+    ray: Annotated[
+        str | None, typer.Option("--ray", metavar="ADDRESS", help="An agent on every node of this Ray cluster instead.")
+    ] = None,
+    config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Start nodes on this machine that form a cluster, with fresh keys; they go on when this command has ended."""
+    """Start nodes on this machine that form a cluster, with fresh keys; they go on when this command has ended.
+
+    With --ray: one agent on every node of a Ray cluster, as --config says; repeat it when nodes have joined.
+    """
     from gramary.cluster.agent.local_cluster import LocalCluster
 
     try:
+        if ray is not None:
+            _ray_up(ray, config, port, as_json)
+            return
         local = LocalCluster(_folder(folder))
         started = local.up(nodes, port)
     except GramaryError as error:
@@ -211,6 +221,20 @@ def up(
     for node in started:
         console.print(f"{node['name']}  {node['address']}  process {node['pid']}")
     console.print(f"clients: GRAMARY_CONFIG={local.client_config}")
+
+
+def _ray_up(address: str, config: Path | None, port: int, as_json: bool) -> None:
+    from gramary.cluster.agent.ray_nodes import deploy
+    from gramary.cluster.config import load
+    from gramary.cluster.executor.actors import connect
+
+    settings = load(config, role="agent")
+    connect(address)
+    addresses = deploy(settings, port=port)
+    if as_json:
+        sys.stdout.write(json.dumps({"nodes": [{"address": one} for one in addresses]}) + "\n")
+    else:
+        Console(highlight=False).print("\n".join(addresses))
 
 
 @cluster_app.command()
@@ -234,11 +258,24 @@ def status(folder: DirOption = None, as_json: JsonOption = False) -> None:
 def down(
     folder: DirOption = None,
     wipe: Annotated[bool, typer.Option("--wipe", help="Remove stores, logs and keys as well.")] = False,
+    ray: Annotated[
+        str | None, typer.Option("--ray", metavar="ADDRESS", help="The agents of this Ray cluster instead.")
+    ] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Stop the nodes that `up` started, and wait until they have."""
     from gramary.cluster.agent.local_cluster import LocalCluster
 
     try:
+        if ray is not None:
+            from gramary.cluster.agent.ray_nodes import withdraw
+            from gramary.cluster.config import load
+            from gramary.cluster.executor.actors import connect
+
+            settings = load(config, role="client")
+            connect(ray)
+            Console(highlight=False).print(f"{withdraw(settings)} agents stopped")
+            return
         stopped = LocalCluster(_folder(folder)).down(wipe=wipe)
     except GramaryError as error:
         raise _fail(error) from None

@@ -46,8 +46,11 @@ class LocalCluster:
             raise LocalClusterError(f"{self.folder / 'nodes.json'} cannot be read: {error}") from None
         return nodes
 
-    def up(self, number: int, port: int) -> list[dict[str, Any]]:
-        """Start nodes and wait until each answers. Raises `LocalClusterError`; nothing is left running then."""
+    def up(self, number: int, port: int, *, begin: int | None = None) -> list[dict[str, Any]]:
+        """Start nodes and wait until each answers. Raises `LocalClusterError`; nothing is left running then.
+
+        `begin`: start only so many of them; `join` starts the others, which the first ones expect.
+        """
         if (self.folder / "nodes.json").exists() and any(_alive(node["pid"]) for node in self.nodes()):
             raise LocalClusterError(f"a cluster runs in {self.folder} already: gramary cluster down, or another --dir")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -62,27 +65,39 @@ class LocalCluster:
             f'[client]\naddress = "{addresses[0]}"\nothers = {json.dumps(addresses[1:])}\n\n'
             f'[auth]\ntoken_files = ["{token}"]\n\n[trust]\nmac_key_files = ["{key}"]\n'
         )
-        started: list[dict[str, Any]] = []
-        processes: list[subprocess.Popen[bytes]] = []
+        (self.folder / "addresses.json").write_text(json.dumps(addresses))
+        (self.folder / "nodes.json").write_text("[]")
+        self._launch(addresses, range(number if begin is None else begin))
+        return self.nodes()
+
+    def join(self) -> dict[str, Any]:
+        """Start the next of the nodes that `up` has left out."""
+        addresses: list[str] = json.loads((self.folder / "addresses.json").read_text())
+        place = len(self.nodes())
+        if place >= len(addresses):
+            raise LocalClusterError(f"all {place} nodes of {self.folder} have been started")
+        self._launch(addresses, range(place, place + 1))
+        return self.nodes()[place]
+
+    def _launch(self, addresses: list[str], places: range) -> None:
+        started = []
         try:
-            for i, address in enumerate(addresses):
-                process, node = self._start(f"node-{i}", address, addresses, token, key)
-                processes.append(process)
-                started.append(node)
-            (self.folder / "nodes.json").write_text(json.dumps(started, indent=2))
-            for process, node in zip(processes, started, strict=True):
+            for place in places:
+                started.append(self._start(f"node-{place}", addresses[place], addresses))
+            for process, node in started:
                 self._await(process, node)
         except BaseException:
-            for process in processes:
+            for process, _ in started:
                 process.kill()
                 process.wait()
-            (self.folder / "nodes.json").unlink(missing_ok=True)
+            if not self.nodes():
+                (self.folder / "nodes.json").unlink()
             raise
-        return started
+        nodes = [*self.nodes(), *(node for _, node in started)]
+        (self.folder / "nodes.json").write_text(json.dumps(nodes, indent=2))
 
-    def _start(
-        self, name: str, address: str, addresses: list[str], token: Path, key: Path
-    ) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
+    def _start(self, name: str, address: str, addresses: list[str]) -> tuple[subprocess.Popen[bytes], dict[str, Any]]:
+        token, key = self.folder / "token", self.folder / "mac.key"
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         config = folder / "gramary.toml"
@@ -129,7 +144,7 @@ class LocalCluster:
                 os.kill(pid, signal.SIGKILL)
         (self.folder / "nodes.json").unlink(missing_ok=True)
         if wipe:
-            for name in ("token", "mac.key", "client.toml"):
+            for name in ("token", "mac.key", "client.toml", "addresses.json"):
                 (self.folder / name).unlink(missing_ok=True)
             for node in nodes:
                 shutil.rmtree(self.folder / node["name"], ignore_errors=True)

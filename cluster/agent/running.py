@@ -103,8 +103,10 @@ def member_source(settings: Settings) -> MemberSource:
 class Agent:
     """One node. `async with Agent(settings)` starts it and takes it down."""
 
-    def __init__(self, settings: Settings, *, executor: Executor | None = None) -> None:
-        """`executor`: one to use instead of the settings' (it stays the caller's).
+    def __init__(
+        self, settings: Settings, *, executor: Executor | None = None, members: MemberSource | None = None
+    ) -> None:
+        """`executor`, `members`: to use instead of the settings' (an executor stays the caller's).
 
         Raises `ConfigError`, `StoreError`.
         """
@@ -135,7 +137,7 @@ class Agent:
             self.limits,
         )
         self.membership = Membership(
-            settings.advertised(), member_source(settings), self._connect, disconnect=_disconnect
+            settings.advertised(), members or member_source(settings), self._connect, disconnect=_disconnect
         )
         self.coordinator = Coordinator(
             self.membership,
@@ -229,6 +231,10 @@ class Agent:
             registry = make_registry(self.metrics)
             self._endpoint = MetricsServer(registry, settings.metrics.listen, ready=lambda: self.ready)
         self._tasks.append(asyncio.create_task(self._start_workers()))
+        if self._own_executor and settings.executor.resolved_kind == "ray":
+            from gramary.cluster.agent.ray_nodes import hint_autoscaler
+
+            self._tasks.append(asyncio.create_task(hint_autoscaler(self)))
         self.ready = True
         _log.info(
             "node_started",

@@ -1,0 +1,141 @@
+"""Node agents as Ray actors: one on every node of a Ray cluster.
+
+Each is a named, detached actor, pinned to its node and restarted there for ever: the process that takes over opens the
+same store and goes on. Who is a member follows from Ray's own list of nodes, so a node that joins the Ray cluster is
+one of ours as soon as `deploy` has been called again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from gramary.cluster.agent.running import Agent
+from gramary.cluster.log import get_logger
+from gramary.cluster.placement import Member
+from gramary.cluster.settings import Settings
+
+CPUS = 0.1
+"""What an agent asks of its node. Not 0: Ray places actors that ask for nothing wherever it likes."""
+START_S = 120.0
+HINT_EVERY_S = 10.0
+_log = get_logger("gramary.agent")
+
+
+class RayMembers:
+    """The nodes of the Ray cluster as members, each listening on `port`."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def members(self) -> Sequence[Member]:
+        """Those that live now."""
+        return [Member(address, address) for address in await asyncio.to_thread(self._addresses)]
+
+    def _addresses(self) -> list[str]:
+        import ray
+
+        return [f"{node['NodeManagerAddress']}:{self._port}" for node in ray.nodes() if node["Alive"]]
+
+
+class AgentActor:
+    """Runs an agent inside an actor. Its constructor runs again when Ray restarts it."""
+
+    def __init__(self, settings: dict[str, Any], address: str, port: int) -> None:
+        node = {**settings.get("node", {}), "listen": [f"{address}:{port}"], "advertise": f"{address}:{port}"}
+        self._settings = Settings(**{**settings, "node": {**node, "name": f"ray-{address}".replace(":", "-")}})
+        self._agent = Agent(self._settings, members=RayMembers(port))
+        self._started: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        """Start it, once; returns the address that it listens on."""
+        if self._started is None:
+            self._started = asyncio.ensure_future(self._agent.start())
+        await self._started
+        return self._agent.address
+
+    async def stats(self) -> dict[str, float]:
+        """Its counters."""
+        await self.start()
+        return dict(self._agent.node.stats().values)
+
+    async def stop(self) -> None:
+        """Drain it; the actor may be killed afterwards."""
+        if self._started is not None:
+            await self._started
+            await self._agent.close()
+
+
+def _name(namespace: str, node_id: str) -> str:
+    return f"{namespace}-agent-{node_id[:16]}"
+
+
+def deploy(settings: Settings, *, port: int = 7171) -> list[str]:
+    """Have an agent on every node that lives now; returns their addresses. Those that are there are left alone.
+
+    `settings`: of every agent, but for addresses and name; the store's path is one on each node. This process must be
+    connected to Ray (`gramary.cluster.executor.actors.connect`).
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    given = settings.model_dump(mode="json", exclude_unset=True)
+    namespace = settings.executor.ray_namespace
+    remote: Any = ray.remote(AgentActor)
+    actors = []
+    for node in ray.nodes():
+        if not node["Alive"]:
+            continue
+        actors.append(
+            remote.options(
+                name=_name(namespace, node["NodeID"]),
+                namespace=namespace,
+                lifetime="detached",
+                get_if_exists=True,
+                max_restarts=-1,
+                max_task_retries=1,
+                num_cpus=CPUS,
+                max_concurrency=1000,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+            ).remote(given, node["NodeManagerAddress"], port)
+        )
+    addresses: list[str] = ray.get([actor.start.remote() for actor in actors], timeout=START_S)
+    _log.info("agents_deployed", number=len(addresses))
+    return addresses
+
+
+def withdraw(settings: Settings) -> int:
+    """Drain and end every agent that `deploy` started; returns how many there were."""
+    import ray
+
+    namespace, ended = settings.executor.ray_namespace, 0
+    for node in ray.nodes():
+        try:
+            actor = ray.get_actor(_name(namespace, node["NodeID"]), namespace=namespace)
+        except ValueError:
+            continue
+        try:
+            ray.get(actor.stop.remote(), timeout=settings.deadlines.drain_s + 15.0)
+        except ray.exceptions.RayError as error:
+            _log.warning("agent_not_drained", node=node["NodeManagerAddress"], error=str(error))
+        ray.kill(actor)
+        ended += 1
+    return ended
+
+
+async def hint_autoscaler(agent: Agent, *, workers_per_cpu: float = 1.0) -> None:
+    """Tell Ray's autoscaler, for ever, how many CPUs the work that waits could use: it adds nodes, and takes them away
+    when nothing waits any more. Without an autoscaler this says nothing to anybody.
+    """
+    from ray.autoscaler.sdk import request_resources
+
+    told = -1
+    while True:
+        stats = agent.executor.stats()
+        wanted = 0 if stats.queued == 0 else agent.executor.workers + stats.queued
+        wanted = min(wanted, 4 * agent.executor.workers)
+        if wanted != told:
+            await asyncio.to_thread(request_resources, num_cpus=int(wanted / workers_per_cpu))
+            told = wanted
+        await asyncio.sleep(HINT_EVERY_S)
