@@ -8,10 +8,12 @@ one of ours as soon as `deploy` has been called again.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from gramary.cluster.agent.running import Agent
+from gramary.cluster.client.background import Background
 from gramary.cluster.log import get_logger
 from gramary.cluster.placement import Member
 from gramary.cluster.settings import Settings
@@ -43,28 +45,31 @@ class AgentActor:
     """Runs an agent inside an actor. Its constructor runs again when Ray restarts it."""
 
     def __init__(self, settings: dict[str, Any], address: str, port: int) -> None:
+        store = dict(settings.get("store", {}))
+        if "path" in store:
+            store["path"] = str(store["path"]).replace("{host}", address.replace(":", "-"))
         node = {**settings.get("node", {}), "listen": [f"{address}:{port}"], "advertise": f"{address}:{port}"}
-        self._settings = Settings(**{**settings, "node": {**node, "name": f"ray-{address}".replace(":", "-")}})
+        self._settings = Settings(
+            **{**settings, "store": store, "node": {**node, "name": f"ray-{address}".replace(":", "-")}}
+        )
         self._agent = Agent(self._settings, members=RayMembers(port))
-        self._started: asyncio.Task[None] | None = None
+        # On a loop of its own: nobody calls an actor that Ray has restarted, and it must serve all the same.
+        self._background = Background("gramary-agent")
+        self._started = self._background.start(self._agent.start())
 
     async def start(self) -> str:
-        """Start it, once; returns the address that it listens on."""
-        if self._started is None:
-            self._started = asyncio.ensure_future(self._agent.start())
-        await self._started
+        """Wait until it serves; returns the address that it listens on."""
+        await asyncio.wrap_future(self._started)
         return self._agent.address
 
-    async def stats(self) -> dict[str, float]:
-        """Its counters."""
-        await self.start()
-        return dict(self._agent.node.stats().values)
+    async def process(self) -> int:
+        """The process that it runs in."""
+        return os.getpid()
 
     async def stop(self) -> None:
         """Drain it; the actor may be killed afterwards."""
-        if self._started is not None:
-            await self._started
-            await self._agent.close()
+        await self.start()
+        await asyncio.wrap_future(self._background.start(self._agent.close()))
 
 
 def _name(namespace: str, node_id: str) -> str:
@@ -74,13 +79,13 @@ def _name(namespace: str, node_id: str) -> str:
 def deploy(settings: Settings, *, port: int = 7171) -> list[str]:
     """Have an agent on every node that lives now; returns their addresses. Those that are there are left alone.
 
-    `settings`: of every agent, but for addresses and name; the store's path is one on each node. This process must be
-    connected to Ray (`gramary.cluster.executor.actors.connect`).
+    `settings`: of every agent, but for addresses and name; the store's path is one on each node, and `{host}` in it
+    stands for the node's address. This process must be connected to Ray (`gramary.cluster.executor.actors.connect`).
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    given = settings.model_dump(mode="json", exclude_unset=True)
+    given = settings.model_dump(exclude_unset=True)  # secrets stay secrets: they are pickled, not printed
     namespace = settings.executor.ray_namespace
     remote: Any = ray.remote(AgentActor)
     actors = []

@@ -29,8 +29,8 @@ from gramary.runtime import allocate_bitmask
 CATALOGUE = Path(__file__).parents[1] / "data" / "tools.jsonl.gz"
 EXPLANATION = """\
 ms: the tools' list to the first mask, in a program that has nothing in memory. memory, store, cluster, here: where each
-tool came from. compiled: units that the node built. streamed: values that it brought from the other one, checked against
-their digests and the cluster's key."""
+tool came from. compiled: units that the node built. streamed: values that it brought from the other one, checked by
+digests and the cluster's key."""
 
 
 def free_port() -> int:
