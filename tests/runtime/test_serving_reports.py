@@ -146,6 +146,72 @@ def test_a_vocabulary_that_cannot_go_on_ends_the_request() -> None:
     engine.close()
 
 
+# 3. Free text beside tool tags
+
+CALL = {
+    "type": "structural_tag",
+    "format": {
+        "type": "triggered_tags",
+        "triggers": ["<tool_call>"],
+        "tags": [
+            {
+                "begin": '<tool_call>{"name": "now", "arguments": ',
+                "content": {"type": "json_schema", "json_schema": {"const": {"z": 1}}},
+                "end": "}</tool_call>",
+            }
+        ],
+    },
+}
+
+
+def tool_vocabulary() -> Tokenizer:
+    """Bytes, pieces of the markers, and the markers themselves as special tokens."""
+    pieces = [b"<tool", b"_call>", b"<", b"tool_call", b">", b"</", b"call", b'{"', b"_", b"ol_"]
+    tokens: list[bytes | None] = [bytes([byte]) for byte in range(256)]
+    tokens += [b"</s>", *[piece for piece in pieces if len(piece) > 1]]
+    special = {"</s>": END, "<tool_call>": len(tokens), "</tool_call>": len(tokens) + 1}
+    return Tokenizer.from_bytes(tokens, special=special, stop_token_ids=[END])
+
+
+def splits(tokenizer: Tokenizer, text: bytes) -> Iterator[list[int]]:
+    """Every way to spell `text` with ordinary tokens."""
+    if not text:
+        yield []
+        return
+    for token in range(len(tokenizer)):
+        piece = tokenizer.token_bytes(token)
+        if piece and tokenizer.token_kind(token) == "text" and text.startswith(piece):
+            for rest in splits(tokenizer, text[len(piece) :]):
+                yield [token, *rest]
+
+
+@needs_tags
+def test_a_spelled_out_marker_smuggles_no_call() -> None:
+    """However it is split, and whatever stands before it; text that is nearly the marker stays free."""
+    tokenizer = tool_vocabulary()
+    engine = Engine(tokenizer)
+    marker = tokenizer.special_tokens["<tool_call>"]
+    spec = json.dumps(CALL)
+    count = 0
+    for before in (b"", b"Well, ", b"<tool", b"<<"):
+        for tokens in splits(tokenizer, b"<tool_call>"):
+            grammar = engine.backend.begin(Kind.STRUCTURAL_TAG, spec, make=RequestGrammar)
+            assert grammar.accept_tokens("r", list(before))
+            assert len(grammar.validate_tokens(tokens)) < len(tokens)
+            count += 1
+    assert count > 20
+    for free in (b"<tool_cal", b"<tool_call", b"<tool_calls>", b"tool_call>", b"< tool_call>"):
+        grammar = engine.backend.begin(Kind.STRUCTURAL_TAG, spec, make=RequestGrammar)
+        assert grammar.validate_tokens([*free, END]) == [*free, END]
+    grammar = engine.backend.begin(Kind.STRUCTURAL_TAG, spec, make=RequestGrammar)
+    call = b'{"name": "now", "arguments": {"z": 1}}'
+    assert grammar.accept_tokens("r", [*b"Now: ", marker])
+    assert grammar.validate_tokens(list(b'{"name": "rm')) == list(b'{"name": "')
+    assert grammar.accept_tokens("r", [*call, marker + 1, *b" Done", END])
+    assert grammar.is_terminated()
+    engine.close()
+
+
 # 4. Loops of whitespace and digits
 
 LOOP_SCHEMAS = [
@@ -339,4 +405,29 @@ def test_the_constraint_starts_after_reasoning(drafted: bool, implicit: bool) ->
         free = len(reasoning) + 1
         assert request.rows[:free] == [{-1}] * free
         assert all(row != {-1} for row in request.rows[free:])
+    engine.close()
+
+
+@needs_tags
+def test_reasoning_that_ends_inside_a_token() -> None:
+    """One token holds the end marker and the first characters of the content: the grammar has seen both."""
+    tokenizer = vocabulary()
+    both = next(i for i in range(len(tokenizer)) if tokenizer.token_bytes(i) == b'</think>{"')
+    form = {
+        "type": "sequence",
+        "elements": [
+            {"type": "tag", "begin": "<think>", "content": {"type": "any_text"}, "end": "</think>"},
+            {
+                "type": "json_schema",
+                "json_schema": {"type": "object", "properties": {"a": {"const": 1}}, "additionalProperties": False},
+            },
+        ],
+    }
+    engine = Engine(tokenizer)
+    spec = json.dumps({"type": "structural_tag", "format": form})
+    grammar = engine.backend.begin(Kind.STRUCTURAL_TAG, spec, make=RequestGrammar)
+    assert grammar.accept_tokens("r", [*b"<think>hm, {b}", both])
+    assert grammar.validate_tokens(list(b'b":1}')) == []
+    assert grammar.accept_tokens("r", [*b'a":1}', END])
+    assert grammar.is_terminated()
     engine.close()
