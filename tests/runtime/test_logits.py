@@ -45,6 +45,7 @@ def torch_or_skip() -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@settings(deadline=None)
 @given(problem=problems())
 def test_numpy(dtype: str, problem: tuple[np.ndarray, np.ndarray, list[int] | None]) -> None:
     logits, bitmask, indices = problem
