@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import socket
 import uuid
@@ -152,8 +151,7 @@ class _Actor:
 
     def __init__(self, executor: RayExecutor, slot: int, actor: Any, pid: int) -> None:
         self._executor, self._slot, self._actor, self._pid = executor, slot, actor, pid
-        self._numbers = itertools.count()
-        self._number: int | None = None
+        self._batch = ""
         self._spoilt = False
 
     async def learn(self, fingerprint: bytes, vocabulary: bytes | Path) -> None:
@@ -172,13 +170,17 @@ class _Actor:
     async def run(self, batch: Batch, done: Callable[[int, Result], None]) -> None:
         import ray
 
-        self._number = next(self._numbers)
+        self._batch = uuid.uuid4().hex
         most_s = sum(task.limits.hard_seconds for task in batch.tasks) + OVERDUE_S
         self._spoilt = True
         try:
-            results, over = await _wait(self._actor.run.remote(self._number, batch), most_s)
+            answer = await _wait(self._actor.run.remote(self._batch, batch), most_s)
         except ray.exceptions.RayError as lost:
             raise WorkerLost(_reason(lost)) from None
+        if answer is None:  # busy for somebody else: back into the queue
+            self._spoilt = False
+            return
+        results, over = answer
         for index, result in results:
             done(index, result)
         if over is not None:
@@ -186,8 +188,8 @@ class _Actor:
         self._spoilt = False
 
     def cancel(self) -> None:
-        if self._number is not None:
-            self._actor.cancel.remote(self._number)
+        if self._batch:
+            self._actor.cancel.remote(self._batch)
 
     async def end(self) -> None:
         import ray
@@ -204,9 +206,12 @@ async def _wait(reference: Any, seconds: float) -> Any:
     import ray
 
     future = asyncio.wrap_future(reference.future())
-    done, _ = await asyncio.wait([future], timeout=max(0.0, seconds))
+    try:
+        done, _ = await asyncio.wait([future], timeout=max(0.0, seconds))
+    finally:
+        if not future.done():
+            future.cancel()
     if not done:
-        future.cancel()
         raise ray.exceptions.GetTimeoutError(f"no answer within {seconds:.1f} s")
     return future.result()
 

@@ -11,6 +11,8 @@ from gramary.cluster.executor.batch import Batch, Watched, open_bench
 from gramary.compiler.errors import GramaryError
 
 TICK_S = 0.02
+BUSY_S = 1.0
+"""How long a batch waits for one of another executor that shares the actor."""
 
 
 class Seat:
@@ -18,7 +20,8 @@ class Seat:
 
     def __init__(self, bench: str) -> None:
         self._bench = open_bench(bench)
-        self._running: dict[int, Watched] = {}
+        self._running: dict[str, Watched] = {}
+        self._one = threading.Lock()
 
     def ping(self) -> int:
         """The process's number: another one after a restart."""
@@ -32,14 +35,22 @@ class Seat:
             return error
         return None
 
-    def run(self, number: int, batch: Batch) -> tuple[list[tuple[int, Result]], tuple[int, Failed] | None]:
+    def run(self, name: str, batch: Batch) -> tuple[list[tuple[int, Result]], tuple[int, Failed] | None] | None:
         """Run a batch: its answers, and the task that hit a hard limit, if one did. After that the process is of no
-        more use, since that task goes on in it.
+        more use, since that task goes on in it. `None`: it is busy with the batch of another executor.
         """
+        if not self._one.acquire(timeout=BUSY_S):  # two at once could not tell whose memory grows
+            return None
+        try:
+            return self._watch(name, batch)
+        finally:
+            self._one.release()
+
+    def _watch(self, name: str, batch: Batch) -> tuple[list[tuple[int, Result]], tuple[int, Failed] | None]:
         results: list[tuple[int, Result]] = []
         finished = threading.Event()
         watched = Watched(self._bench, done=lambda i, result: results.append((i, result)), finished=finished.set)
-        self._running[number] = watched
+        self._running[name] = watched
         try:
             watched.start(batch)
             while not finished.wait(TICK_S):
@@ -48,10 +59,10 @@ class Seat:
                     return list(results), over
             return results, None
         finally:
-            del self._running[number]
+            del self._running[name]
 
-    def cancel(self, number: int) -> None:
+    def cancel(self, name: str) -> None:
         """Leave out what has not begun of a batch."""
-        watched = self._running.get(number)
+        watched = self._running.get(name)
         if watched is not None:
             watched.cancel()
