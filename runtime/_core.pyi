@@ -181,6 +181,17 @@ class Compiler:
         lenient: bool = False,
     ) -> list[Source]:
         """The distinct sources that `compile_tools` compiles for these tools, in order of first use."""
+    def tools_text(self, tools: str | bytes | Sequence[dict[str, Any]]) -> bytes:
+        """A list of tools as JSON text, for those who pass it on more than once."""
+    def missing_of_tools(
+        self,
+        tools: str | bytes | Sequence[dict[str, Any]],
+        *,
+        property_order: str = "declared",
+        whitespace: str = "flexible",
+        lenient: bool = False,
+    ) -> tuple[int, list[Source]]:
+        """How many sources these tools have, and those of them that are not in memory."""
     def missing_sources(self, sources: Sequence[Source]) -> list[Source]:
         """Those that are not in memory: compiling them would be work."""
     def missing_units(self, manifests: Sequence[bytes]) -> list[bytes]:

@@ -246,3 +246,15 @@ def test_equal_units_are_equal_bytes(catalogue: list[dict[str, Any]]) -> None:
     with pytest.raises(ValueError, match="not a unit"):
         inspect_unit(data[:-4])
     assert verify_units(list(known.items())) == []
+
+
+def test_what_of_a_list_of_tools_is_missing() -> None:
+    here, _ = compilers()
+    tools = [{"name": "a", "parameters": SCHEMAS[2]}, {"name": "b", "parameters": SCHEMAS[4]}, {"name": "c"}]
+    text = here.tools_text(tools)
+    assert json.loads(text) == tools
+    number, missing = here.missing_of_tools(text)
+    assert number == len(missing) == 3
+    assert [s.key for s in missing] == [s.key for s in here.sources_of_tools(tools)]
+    here.compile_tools(text)
+    assert here.missing_of_tools(tools) == (3, [])

@@ -268,6 +268,30 @@ impl PyCompiler {
         Ok(texts.into_iter().map(|text| PySource::of(source.clone(), text)).collect())
     }
 
+    /// A list of tools as JSON text, for those who pass it on more than once.
+    fn tools_text<'py>(&self, py: Python<'py>, tools: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &Text::of(tools)?.0))
+    }
+
+    #[pyo3(signature = (tools, *, property_order = "declared", whitespace = "flexible", lenient = false))]
+    fn missing_of_tools(
+        &self,
+        py: Python<'_>,
+        tools: &Bound<'_, PyAny>,
+        property_order: &str,
+        whitespace: &str,
+        lenient: bool,
+    ) -> PyResult<(usize, Vec<PySource>)> {
+        let source = Source::Schema(schema_options(property_order, whitespace, lenient)?);
+        let text = Text::of(tools)?;
+        let found = py.detach(|| {
+            let texts = tool_sources(&text.0)?;
+            let missing = texts.iter().filter(|t| self.engine.known(&source, t).is_none());
+            Ok((texts.len(), missing.map(|t| PySource::of(source.clone(), t)).collect()))
+        });
+        found.map_err(|e| compile_error(py, e, Origin::Schema))
+    }
+
     fn missing_sources<'py>(&self, sources: Vec<Bound<'py, PySource>>) -> Vec<Bound<'py, PySource>> {
         let known = |s: &Bound<'py, PySource>| self.engine.known(&s.get().source, &s.get().text).is_some();
         sources.into_iter().filter(|s| !known(s)).collect()
