@@ -38,7 +38,7 @@ class RayMembers:
     def _addresses(self) -> list[str]:
         import ray
 
-        return [f"{node['NodeManagerAddress']}:{self._port}" for node in ray.nodes() if node["Alive"]]
+        return [f"{node['NodeManagerAddress']}:{self._port}" for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 class AgentActor:
@@ -89,7 +89,7 @@ def deploy(settings: Settings, *, port: int = 7171) -> list[str]:
     namespace = settings.executor.ray_namespace
     remote: Any = ray.remote(AgentActor)
     actors = []
-    for node in ray.nodes():
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
         if not node["Alive"]:
             continue
         actors.append(
@@ -115,7 +115,7 @@ def withdraw(settings: Settings) -> int:
     import ray
 
     namespace, ended = settings.executor.ray_namespace, 0
-    for node in ray.nodes():
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
         try:
             actor = ray.get_actor(_name(namespace, node["NodeID"]), namespace=namespace)
         except ValueError:

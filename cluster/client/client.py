@@ -111,8 +111,12 @@ class Client:
 
     def compile_tools(self, tools: Any, **options: Any) -> CompiledGrammar:
         """See `Compiler.compile_tools`. Tools that the cluster knows cost a look-up each."""
-        self.ensure(self.compiler.core.sources_of_tools(tools, **_source_options(options)))
-        return self.compiler.compile_tools(tools, **options)
+        text = self.compiler.core.tools_text(tools)
+        known, missing = self.compiler.core.missing_of_tools(text, **_source_options(options))
+        self.ladder.found(known - len(missing))
+        if missing:
+            self.ensure(missing)
+        return self.compiler.compile_tools(text, **options)
 
     def source_of_schema(self, schema: Any, **options: Any) -> Source:
         """The source that `compile_json_schema` compiles."""
@@ -216,8 +220,13 @@ class AsyncClient:
 
     async def compile_tools(self, tools: Any, **options: Any) -> CompiledGrammar:
         """See `Client.compile_tools`."""
-        await self.ensure(self.client.compiler.core.sources_of_tools(tools, **_source_options(options)))
-        return await asyncio.to_thread(self.client.compiler.compile_tools, tools, **options)
+        core = self.client.compiler.core
+        text = core.tools_text(tools)
+        known, missing = core.missing_of_tools(text, **_source_options(options))
+        self.client.ladder.found(known - len(missing))
+        if missing:
+            await self.ensure(missing)
+        return await asyncio.to_thread(self.client.compiler.compile_tools, text, **options)
 
     async def close(self) -> None:
         """See `Client.close`."""

@@ -154,6 +154,10 @@ class Ladder:
             self._fallback(reason)
         return left
 
+    def found(self, number: int) -> None:
+        """So many sources were in memory."""
+        self._hit("process", number)
+
     def compiled_here(self, sources: Sequence[Source]) -> None:
         """The last rung was needed for these."""
         self._hit("local", len(sources))
