@@ -429,9 +429,16 @@ def test_many_connections() -> None:
     async def check() -> None:
         async with served(MemoryNode(), limits=WireLimits(connections=40, handshake_s=60)) as server:
             host, _, port = server.address.rpartition(":")
-            writers = [(await asyncio.open_connection(host, int(port)))[1] for _ in range(400)]
-            await asyncio.sleep(0.2)
-            for writer in writers:
+            connections = [await asyncio.open_connection(host, int(port)) for _ in range(400)]
+
+            async def is_closed(reader: asyncio.StreamReader) -> bool:
+                try:
+                    return await reader.read(1) == b""  # a server that takes a connection says so
+                except OSError:
+                    return True
+
+            assert sum(await asyncio.gather(*(is_closed(reader) for reader, _ in connections))) >= 350
+            for _, writer in connections:
                 writer.close()
             async with GrpcPeer(server.address) as peer:
                 for _ in range(50):  # until the server has seen that they are gone
