@@ -194,14 +194,11 @@ class Coordinator:
         """Bring the units and entries of sources that `node` compiled; returns units that nobody has."""
         units = list(dict.fromkeys(unit for digests in sources.values() for unit in digests))
         missing = self.store.missing([Key(Kind.UNIT, unit) for unit in units])
-        try:
-            found = await self.fetcher.records(missing, end=end, hint=node) if missing else {}
-            for tokenizer in tokenizers:
-                needed = [unit for unit in units if not self.committer.has_shard(tokenizer, unit)]
-                if needed:
-                    await self.fetcher.shards(tokenizer, needed, end=end, only=node)
-        except GramaryError:
-            return set(units)
+        found = await self.fetcher.records(missing, end=end, hint=node) if missing else {}
+        for tokenizer in tokenizers:
+            needed = [unit for unit in units if not self.committer.has_shard(tokenizer, unit)]
+            if needed:
+                await self.fetcher.shards(tokenizer, needed, end=end, only=node)
         absent = {key.digest for key in missing if key not in found}
         self.committer.know_shards([unit for unit in units if unit not in absent], tokenizers)
         return absent

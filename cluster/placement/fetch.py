@@ -14,6 +14,7 @@ from gramary.cluster.peer import Peer, PeerError
 from gramary.cluster.placement.membership import Membership
 from gramary.cluster.placement.settings import LocalStore, PlacementStats, Settings, Verifier
 from gramary.cluster.records import Key, Kind, Record
+from gramary.compiler.errors import GramaryError
 
 T = TypeVar("T")
 
@@ -59,8 +60,7 @@ class Fetcher:
                 break
             found |= await self._round(groups, end, remember_absent)
         if found:
-            self._stats.fetched += len(found)
-            await self._store.put(list(found.values()))
+            await self._keep(list(found.values()))
         return found
 
     async def shards(
@@ -94,10 +94,16 @@ class Fetcher:
                 for record in records:
                     found.setdefault(record.key.digest, []).append(record)
         if found:
-            records = [record for shard in found.values() for record in shard]
-            self._stats.fetched += len(records)
-            await self._store.put(records)
+            await self._keep([record for shard in found.values() for record in shard])
         return found
+
+    async def _keep(self, records: list[Record]) -> None:
+        """Store what was brought. A store that cannot take it (a full disk) fails nobody who only wants to read."""
+        self._stats.fetched += len(records)
+        try:
+            await self._store.put(records)
+        except GramaryError:
+            self._stats.puts_refused += len(records)
 
     async def _shards_of(self, node: str, tokenizer: bytes, units: Sequence[bytes], end: float) -> list[Record]:
         async def collect(peer: Peer) -> list[Record]:

@@ -142,7 +142,10 @@ class Flights:
                 if needed is not None:
                     closures[outcome.key] = needed
         if tokenizers and closures:
-            await self._committer.ensure_shards(list(closures.values()), tokenizers, end)
+            try:
+                await self._committer.ensure_shards(list(closures.values()), tokenizers, end)
+            except GramaryError:  # the units are stored; without entries they are only slower at first
+                self._stats.entries_failed += 1
         return [outcomes.get(source.key) or late(source.key) for source in sources]
 
     def complete(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, list[bytes]]]:
@@ -275,7 +278,10 @@ class Flights:
                 self.errors.remember(outcome)
             else:
                 outcome = Outcome(key, result.manifest)
-                await self._committer.store_alone(key, result, tokenizers, end)
+                try:
+                    await self._committer.store_alone(key, result, tokenizers, end)
+                except GramaryError as error:
+                    outcome = Outcome(key, None, encode_error(error), retryable=True)
             outcomes.append(outcome)
         return outcomes
 

@@ -69,6 +69,8 @@ class PlacementStats:
     units_published: int = 0
     puts_degraded: int = 0
     """Records that fewer than `replicas` nodes took."""
+    puts_refused: int = 0
+    """Records from other nodes that this node's store did not take."""
     entries_failed: int = 0
     """Batches of mask entries that could not be built; the workers build them on first use."""
     errors_remembered: int = 0

@@ -280,6 +280,23 @@ def test_a_full_disk_is_a_typed_error() -> None:
     simulate(main())
 
 
+def test_a_full_disk_where_others_have_it_is_a_typed_error_too() -> None:
+    async def main() -> None:
+        cluster = await Cluster(4).start()
+        sources = [tool(i) for i in range(8)]
+        await cluster.nodes[0].compile(sources, [T1])
+        for node in cluster.nodes[1:]:
+            node.store.full = True
+        for node in cluster.nodes[1:]:
+            for outcome in await node.compile(sources, [T1, T2], deadline_s=3.0):
+                assert outcome.manifest is not None or outcome.error["message"] == "the disk is full"
+            missing = node.store.missing([Key(Kind.UNIT, unit) for unit in units_of(sources)])
+            read = await node.coordinator.fetch(missing)
+            assert set(read) == set(missing), "what cannot be stored can still be read"
+
+    simulate(main())
+
+
 def test_cancelling_the_last_request_stops_the_work() -> None:
     async def main() -> None:
         cluster = await Cluster(3).start()
