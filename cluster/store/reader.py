@@ -312,21 +312,23 @@ def _walk(
     while True:
         epoch = environment.newest()
         found: list[tuple[bytes, memoryview]] = []
+        more = False
         with translated(environment.path):
             cursor: lmdb.Cursor[memoryview] = epoch.txn.cursor()
-            there = cursor.set_range(start) if start else cursor.first()
-            while there and len(found) < _CHUNK:
-                stored = bytes(cursor.key())
-                if not stored.startswith(prefix):
-                    there = False
-                    break
-                if not (beyond and stored == start):
-                    found.append((stored, cursor.value()))
-                there = cursor.next()
+            if cursor.set_range(start) if start else cursor.first():
+                for key, value in cursor.iternext():
+                    stored = bytes(key)
+                    if not stored.startswith(prefix):
+                        break
+                    if len(found) == _CHUNK:
+                        more = True
+                        break
+                    if not (beyond and stored == start):
+                        found.append((stored, value))
             cursor.close()
         for stored, value in found:
             yield stored, value, epoch
-        if not there:
+        if not more:
             return
-        start, beyond = found[-1][0] if found else start, True
+        start, beyond = found[-1][0], True
         del epoch
