@@ -109,7 +109,6 @@ class Store(Section):
         le=86400,
         description="seconds between two sealed generations, made by the agent; 0: none are made",
     )
-    sealed_keep: int = Field(default=2, ge=1, le=16, description="sealed generations that are kept")
 
     @model_validator(mode="after")
     def _watermarks(self) -> Store:
