@@ -158,7 +158,7 @@ def test_everything_is_switched_on(helm: Any, tmp_path: Path) -> None:
     settings = load_agent(find(manifests, "ConfigMap", "gramary")["data"]["gramary.toml"], tmp_path)
     assert settings.executor.resolved_kind == "ray"
     assert settings.executor.ray_address == "ray://gramary-ray-head-svc:10001"
-    assert (settings.deadlines.compile_s, settings.store.sealed_keep) == (20, 3)
+    assert (settings.deadlines.compile_s, settings.store.sync_interval_s) == (20, 3)
     assert len(settings.auth.token_files) == len(settings.trust.mac_key_files) == 2
     assert settings.tls.require_client_cert
     assert settings.trace.enabled
