@@ -241,8 +241,13 @@ class Compiler:
 
         Those that turn out to be damaged are dropped, counted (`stats()["entries_refused"]`) and built instead.
         """
-    def verify_entry(self, unit: bytes, slot: bytes, data: bytes) -> bool | None:
-        """Build the entry again and compare what it allows; `None` if the unit is not in memory."""
+    def verify_entry(
+        self, unit: bytes, slot: bytes, data: bytes, *, closure: Sequence[tuple[bytes, bytes]] = ()
+    ) -> bool | None:
+        """Build the entry again and compare what it allows; `None` if the unit is neither in memory nor given.
+
+        `closure`: (digest, bytes) of the unit and of all that it refers to, as far as memory has it not.
+        """
     def prewarm(self) -> int:
         """Build the mask entries of the shared units (strings, numbers, any JSON, free text); returns how many."""
     def save_entries(self, path: str) -> int: ...

@@ -185,6 +185,11 @@ def test_bad_entries_are_refused_and_built() -> None:
     unit, slot, entry, _ = taken[0]
     assert here.verify_entry(unit, slot, entry[:-1]) is False
     assert here.verify_entry(bytes(32), slot, entry) is None
+    _, elsewhere = compilers()
+    assert elsewhere.verify_entry(unit, slot, entry) is None
+    _, _, units = lowered(RECURSIVE)
+    assert elsewhere.verify_entry(unit, slot, entry, closure=units) is True
+    assert elsewhere.stats()["units"] == 0
 
 
 def test_entries_are_built_from_units_alone() -> None:

@@ -405,9 +405,18 @@ impl PyCompiler {
         Ok(py.detach(|| entries.iter().filter(|(d, slot, data)| offered.put(*d, slot, data)).count()))
     }
 
-    fn verify_entry(&self, py: Python<'_>, unit: &[u8], slot: &[u8], data: &[u8]) -> PyResult<Option<bool>> {
+    #[pyo3(signature = (unit, slot, data, *, closure = Vec::new()))]
+    fn verify_entry(
+        &self,
+        py: Python<'_>,
+        unit: &[u8],
+        slot: &[u8],
+        data: &[u8],
+        closure: Vec<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)>,
+    ) -> PyResult<Option<bool>> {
         let unit = digest_of(unit)?;
-        Ok(py.detach(|| self.engine.verify_entry(&unit, slot, data)))
+        let closure = named_bytes(&closure)?.into_iter().collect();
+        Ok(py.detach(|| self.engine.verify_entry_of(&closure, &unit, slot, data)))
     }
 
     fn prewarm(&self, py: Python<'_>) -> PyResult<usize> {

@@ -369,6 +369,22 @@ impl Engine {
         }
     }
 
+    /// The same for a unit that is given with all that it refers to, as far as memory has it not. The unit is in memory
+    /// no longer than this takes.
+    pub fn verify_entry_of(
+        &self,
+        closure: &FxHashMap<Digest, &[u8]>,
+        unit: &Digest,
+        slot: &[u8],
+        data: &[u8],
+    ) -> Option<bool> {
+        let manifest = self.closure(std::iter::once(unit), closure);
+        let held = self.store.take_over(&manifest, closure).ok()?;
+        let verdict = self.verify_entry(unit, slot, data);
+        drop(held);
+        verdict
+    }
+
     /// A manifest of everything that `roots` reach: as it is given, or else as it is in memory.
     fn closure<'a>(&self, roots: impl Iterator<Item = &'a Digest>, given: &FxHashMap<Digest, &[u8]>) -> Manifest {
         let mut units = vec![];
