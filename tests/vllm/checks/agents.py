@@ -109,7 +109,7 @@ class Agent:
     def log(self) -> str:
         return (self.folder / "log").read_text("utf-8", "replace")[-3000:]
 
-    def signal(self, number: int) -> None:
+    def send(self, number: int) -> None:
         """To the agent and everything that it started."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -119,12 +119,12 @@ class Agent:
         """End it and wait for that."""
         if self.process is None:
             return
-        self.signal(signal.SIGCONT)
-        self.signal(number)
+        self.send(signal.SIGCONT)
+        self.send(number)
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
-            self.signal(signal.SIGKILL)
+            self.send(signal.SIGKILL)
             self.process.wait(10)
         self.process = None
 

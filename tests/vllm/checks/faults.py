@@ -102,7 +102,7 @@ def run() -> dict[str, Any]:
                 ("killed", lambda: agent.stop(signal.SIGKILL), lambda: None),
                 ("garbage", lambda: held.append(Garbage(agent.port)), lambda: held.pop().close()),
                 ("corrupt", corrupt, honest),
-                ("hanging", lambda: agent.signal(signal.SIGSTOP), lambda: agent.signal(signal.SIGCONT)),
+                ("hanging", lambda: agent.send(signal.SIGSTOP), lambda: agent.send(signal.SIGCONT)),
                 ("back", lambda: None, lambda: None),
             ]
             for number, (name, begin, end) in enumerate(faults):

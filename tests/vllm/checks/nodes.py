@@ -34,7 +34,11 @@ def engines(nodes: list[Agent], worker_ports: list[int]) -> Iterator[Server]:
         *("--data-parallel-rpc-port", str(rpc), "--structured-outputs-config", '{"backend": "gramary"}'),
     )
     environs = [
-        {**node.worker_environ, "GRAMARY_WORKER_METRICS_LISTEN": f"127.0.0.1:{port}"}
+        {
+            **node.worker_environ,
+            "GRAMARY_WORKER_METRICS_LISTEN": f"127.0.0.1:{port}",
+            "GRAMARY_CLIENT_WAIT_S": "60",  # the cluster is slow on two busy cores, which is no fault
+        }
         for node, port in zip(nodes, worker_ports, strict=True)
     ]
     second = [
