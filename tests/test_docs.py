@@ -15,6 +15,7 @@ MODULES = [
     "gramary.runtime.bitmask",
     "gramary.runtime.logits",
     "gramary.runtime.mask_pool",
+    "gramary.runtime.serving.openai",
     "gramary.cluster.explain",
     "gramary.cluster.measure",
     "gramary.cluster.wire.errors",
@@ -30,7 +31,12 @@ def test_docstring_examples(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("page", "needs", "least"),
-    [("api.md", [], 11), ("masks.md", [], 8), ("huggingface.md", ["torch", "transformers"], 5)],
+    [
+        ("api.md", [], 11),
+        ("masks.md", [], 8),
+        ("openai.md", [], 8),
+        ("huggingface.md", ["torch", "transformers"], 5),
+    ],
 )
 def test_page_examples(page: str, needs: list[str], least: int) -> None:
     for package in needs:
