@@ -29,6 +29,18 @@ class PeerError(GramaryError):
         self.reason = reason
         self.retryable = retryable
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, (type(self), self.peer, self.reason, self.retryable)
+
+
+def _rebuilt(cls: type[PeerError], peer: str, reason: str, retryable: bool) -> PeerError:
+    """From a pickle: what else a subclass has is left out."""
+    return (
+        cls(peer, reason, retryable=retryable)
+        if cls.__init__ is PeerError.__init__
+        else PeerError(peer, reason, retryable=retryable)
+    )
+
 
 class ClaimState(Enum):
     GRANTED = "granted"

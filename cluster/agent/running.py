@@ -13,6 +13,7 @@ from typing import Any
 from gramary.cluster import instrument
 from gramary.cluster.address import parse_address
 from gramary.cluster.agent.node import AgentNode
+from gramary.cluster.agent.sampling import Sampler
 from gramary.cluster.agent.storage import AgentStore
 from gramary.cluster.credentials import Credentials
 from gramary.cluster.executor import Executor, InProcess, ProcessPool, WorkLimits
@@ -133,6 +134,8 @@ class Agent:
                 verify_units=verify_units,
                 manifest_units=lambda payload: Manifest.parse(payload).units,
                 fingerprint=lambda payload: Vocabulary.from_bytes(payload).fingerprint,
+                rebuild=Sampler(live),
+                sample=settings.trust.reverify_ratio,
             ),
             self.limits,
         )
