@@ -208,7 +208,10 @@ class Deadlines(Section):
 
     compile_s: float = Field(default=30.0, gt=0, le=3600, description="a compile request, from start to answer")
     peer_s: float = Field(
-        default=0.25, gt=0, le=60, description="asking a peer for values before the next way is tried"
+        default=5.0,
+        gt=0,
+        le=600,
+        description="a call from node to node (claims, values, puts): a peer that takes longer counts as failed",
     )
     connect_s: float = Field(default=2.0, gt=0, le=60, description="setting up a connection")
     lease_s: float = Field(

@@ -28,8 +28,10 @@ class LocalClusterError(GramaryError):
 class LocalCluster:
     """The nodes whose state is in a folder: `nodes.json`, `client.toml`, and a folder for each node."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, more: str = "") -> None:
+        """`more`: TOML that every node's configuration has at its end (tables that it does not have otherwise)."""
         self.folder = folder.absolute()
+        self._more = more
 
     @property
     def client_config(self) -> Path:
@@ -105,7 +107,7 @@ class LocalCluster:
             f'[node]\nname = "{name}"\nlisten = ["{address}", "unix:{folder}/agent.sock"]\n\n'
             f'[store]\npath = "{folder}/store"\n\n[peers]\nnodes = {json.dumps(addresses)}\n\n'
             f'[auth]\ntoken_files = ["{token}"]\n\n[trust]\nmac_key_files = ["{key}"]\n\n'
-            '[metrics]\nlisten = ""\n\n[log]\nformat = "json"\n'
+            f'[metrics]\nlisten = ""\n\n[log]\nformat = "json"\n\n{self._more}'
         )
         log = folder / "log.jsonl"
         with log.open("ab") as out:

@@ -51,6 +51,7 @@ class AgentNode:
         self._coordinator, self._store, self._metrics, self._values = coordinator, store, metrics, values
         self._started = time.monotonic()
         self._tokenizers: dict[bytes, asyncio.Future[None]] = {}
+        self._registering = asyncio.Lock()
         self._slowest: list[tuple[int, bytes, str]] = []
         self.info = NodeInfo(name, package_version(), FORMAT_VERSION, source_kinds=SOURCE_KINDS)
 
@@ -133,13 +134,17 @@ class AgentNode:
             TokenizerFormat.HUGGINGFACE: Vocabulary.from_huggingface,
             TokenizerFormat.TEKKEN: Vocabulary.from_tekken,
         }
-        vocabulary = await asyncio.to_thread(readers[form], data)
-        if vocabulary.fingerprint != fingerprint:
-            raise TokenizerError(
-                f"the content is the tokenizer {vocabulary.fingerprint.hex()}, not {fingerprint.hex()}: "
-                "register it under the fingerprint of Tokenizer(...).fingerprint"
-            )
-        await self.add_tokenizer(vocabulary)
+        async with self._registering:  # when many clients begin at once, one of them registers it
+            if self.has_tokenizer(fingerprint):
+                await self.need_tokenizer(fingerprint)
+                return
+            vocabulary = await asyncio.to_thread(readers[form], data)
+            if vocabulary.fingerprint != fingerprint:
+                raise TokenizerError(
+                    f"the content is the tokenizer {vocabulary.fingerprint.hex()}, not {fingerprint.hex()}: "
+                    "register it under the fingerprint of Tokenizer(...).fingerprint"
+                )
+            await self.add_tokenizer(vocabulary)
 
     async def add_tokenizer(self, vocabulary: Vocabulary) -> None:
         """Make a tokenizer known to the executor, the store, and the nodes that keep it for the others."""
@@ -151,7 +156,8 @@ class AgentNode:
         for node in membership.reachable(vocabulary.fingerprint, self._coordinator.settings.replicas):
             if node != membership.me:
                 try:
-                    await membership.ask(node, lambda peer: peer.put([record]), 30.0, probe=False)
+                    if await membership.ask(node, lambda peer: peer.find_missing([record.key]), 5.0):
+                        await membership.ask(node, lambda peer: peer.put([record]), 30.0, probe=False)
                 except PeerError:
                     continue  # whoever needs it asks for it
 

@@ -150,6 +150,7 @@ class Agent:
             settings=PlacementSettings(
                 replicas=settings.peers.replicas,
                 lease_s=settings.deadlines.lease_s,
+                call_s=settings.deadlines.peer_s,
                 limits=work_limits(settings),
             ),
             verify=self._believe,
@@ -179,7 +180,7 @@ class Agent:
             name=member.name,
             security=client_security(self.settings, self.credentials),
             limits=self.limits,
-            timeout_s=self.settings.deadlines.connect_s + 8.0,
+            timeout_s=max(self.settings.deadlines.connect_s + 8.0, self.settings.deadlines.peer_s),
             attempts=2,
         )
         peer.mac, peer.metrics = self.mac, self.metrics
