@@ -5,7 +5,8 @@ tokenizer. Rules:
 
 * A manifest that is stored pins its units and their shards. A tokenizer is pinned by its shards.
 * What was used longest ago goes first; what was dear to build, for its size, counts as used more recently: every
-  doubling of the build time per KiB is worth `cost_bonus_s` seconds.
+  doubling of the build time per KiB is worth `cost_bonus_s` seconds. What this node keeps for the others (`owned`) counts
+  as used `owned_bonus_s` later than a copy of what others keep, which can be fetched again instead of compiled.
 * A victim is marked first, and removed when the grace period has passed and nobody has used it meanwhile, so that who
   has just read a manifest still finds its units.
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from gramary.cluster.records import Kind
@@ -42,8 +43,11 @@ class Group:
 class Ledger:
     """Groups by their keys; see the module's text for the rules."""
 
-    def __init__(self, cost_bonus_s: float = 600.0) -> None:
+    def __init__(self, cost_bonus_s: float = 600.0, owned_bonus_s: float = 6 * 3600.0) -> None:
         self.cost_bonus_s = cost_bonus_s
+        self.owned_bonus_s = owned_bonus_s
+        self.owned: Callable[[bytes], bool] = lambda digest: False
+        """Whether this node is among those that keep what a digest names; whoever knows the cluster sets it."""
         self.groups: dict[bytes, Group] = {}
         self.marked: dict[bytes, int] = {}
         """Victims and when they were marked."""
@@ -133,7 +137,8 @@ class Ledger:
     def _rank(self, group: bytes) -> float:
         figures = self.groups[group]
         per_kib = figures.cost_ns / 1e3 / max(figures.size / 1024, 1.0)
-        return figures.last_use + self.cost_bonus_s * math.log2(1 + max(per_kib, 0.0))
+        rank = figures.last_use + self.cost_bonus_s * math.log2(1 + max(per_kib, 0.0))
+        return rank + self.owned_bonus_s if self.owned(_unit_of(group)[4:]) else rank
 
     def mark(self, needed: int, now: int) -> None:
         """Mark victims until removing all that is marked gives `needed` bytes back, or nothing more may go."""

@@ -155,6 +155,7 @@ class Fleet:
             await membership.refresh()
             membership.ring = ring  # equal for all: one copy of what it remembers
             store = PolicyStore(self.arguments.budget_mib << 20)
+            store.ledger.owned = lambda digest, m=membership: m.me in m.owners(digest, 2)
             settings = Settings(min_cost_us=0.0)
             executor = SimulatedExecutor(2)
             coordinator = Coordinator(membership, store, executor, manifest_units, settings=settings)
@@ -314,7 +315,7 @@ def main() -> None:
     parser.add_argument("--per-request", type=int, default=4, help="tools that a request names")
     parser.add_argument("--rate", type=float, default=1.0, help="requests per node and (simulated) second")
     parser.add_argument("--zipf", type=float, default=1.0, help="exponent of the tools' popularity")
-    parser.add_argument("--budget-mib", type=int, default=64, help="each node's store")
+    parser.add_argument("--budget-mib", type=int, default=8, help="each node's store")
     parser.add_argument("--noticed", type=float, default=5.0, help="seconds until the list of members lacks the dead")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print the JSON line only")
