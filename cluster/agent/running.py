@@ -142,6 +142,8 @@ class Agent:
         self.membership = Membership(
             settings.advertised(), members or member_source(settings), self._connect, disconnect=_disconnect
         )
+        replicas = settings.peers.replicas
+        live.ledger.owned = lambda digest: self.membership.me in self.membership.owners(digest, replicas)
         self.coordinator = Coordinator(
             self.membership,
             self.store,

@@ -5,8 +5,8 @@ tokenizer. Rules:
 
 * A manifest that is stored pins its units and their shards. A tokenizer is pinned by its shards.
 * What was used longest ago goes first; what was dear to build, for its size, counts as used more recently: every
-  doubling of the build time per KiB is worth `cost_bonus_s` seconds. What this node keeps for the others (`owned`) counts
-  as used `owned_bonus_s` later than a copy of what others keep, which can be fetched again instead of compiled.
+  doubling of the build time per KiB is worth `cost_bonus_s` seconds. What this node keeps for the others (`owned`)
+  counts as used `owned_bonus_s` later than a copy of what others keep, which can be fetched instead of compiled.
 * A victim is marked first, and removed when the grace period has passed and nobody has used it meanwhile, so that who
   has just read a manifest still finds its units.
 
