@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gramary.compiler.tokenizer import Tokenizer
 from gramary.runtime._core import CompiledGrammar, Limits, Vocabulary
 from gramary.runtime._core import Compiler as _Compiler
+
+if TYPE_CHECKING:
+    from gramary.compiler.structural_tag import StructuralTag
 
 PropertyOrder = Literal["declared", "any"]
 OnError = Literal["raise", "drop", "any_json"]
@@ -122,6 +125,44 @@ class Compiler:
             raise TypeError("choices is a list of strings, not one string")
         unique = list(dict.fromkeys(choices))
         return self._core.compile_choice(json.dumps(unique, ensure_ascii=False), limits=limits)
+
+    def compile_structural_tag(
+        self,
+        tag: str | bytes | Mapping[str, Any] | StructuralTag,
+        *,
+        forbid_spelled_markers: bool = True,
+        property_order: PropertyOrder = "declared",
+        whitespace: Whitespace = "flexible",
+        lenient: bool = False,
+        limits: Limits | None = None,
+    ) -> CompiledGrammar:
+        """Free text with constrained parts, described in the language that serving engines share
+        (`docs/structural-tags.md`).
+
+        `tag`: JSON text, a dict, or a model of `gramary.compiler.structural_tag`. The JSON Schemas inside are sources of
+        their own: one that was compiled before, in whatever tag, costs a look-up by its text. `forbid_spelled_markers`
+        keeps free text from spelling out special tokens that the tag uses. The other options hold for every schema.
+
+        Raises `InvalidGrammar` with a pointer into the tag, `UnsupportedSchema`, `UnsatisfiableSchema` or
+        `LimitExceeded`.
+
+        >>> compiler = Compiler(Tokenizer.from_bytes())
+        >>> call = {"type": "tag", "begin": "<f>", "content": {"type": "regex", "pattern": "[0-9]+"}, "end": "</f>"}
+        >>> tag = {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": ["<f"], "tags": [call]}}
+        >>> matcher = compiler.compile_structural_tag(tag).matcher()
+        >>> matcher.accept_bytes("See <f>12</f> and"), matcher.accept_bytes(" <f>x")
+        (True, False)
+        """
+        dumped = getattr(tag, "model_dump_json", None)
+        source = dumped(by_alias=True, exclude_none=True) if dumped is not None else tag
+        return self._core.compile_structural_tag(
+            source,
+            forbid_spelled_markers=forbid_spelled_markers,
+            property_order=property_order,
+            whitespace=whitespace,
+            lenient=lenient,
+            limits=limits,
+        )
 
     def compile_ir(self, ir: str, *, limits: Limits | None = None) -> CompiledGrammar:
         """A grammar in the JSON form of the kernel's intermediate representation (`docs/api.md`)."""

@@ -142,6 +142,27 @@ class Compiler:
     def compile_ebnf(self, grammar: str, *, root: str = "root", limits: Limits | None = None) -> CompiledGrammar: ...
     def compile_choice(self, choices: str, *, limits: Limits | None = None) -> CompiledGrammar:
         """`choices`: JSON text of a list of strings."""
+    def compile_structural_tag(
+        self,
+        tag: str | bytes | dict[str, Any],
+        *,
+        forbid_spelled_markers: bool = True,
+        property_order: str = "declared",
+        whitespace: str = "flexible",
+        lenient: bool = False,
+        limits: Limits | None = None,
+    ) -> CompiledGrammar: ...
+    def sources_of_structural_tag(
+        self,
+        tag: str | bytes | dict[str, Any],
+        *,
+        forbid_spelled_markers: bool = True,
+        property_order: str = "declared",
+        whitespace: str = "flexible",
+        lenient: bool = False,
+        limits: Limits | None = None,
+    ) -> list[Source]:
+        """The distinct sources that `compile_structural_tag` compiles for this tag, in order of first use."""
     def compile_ir(self, ir: str, *, limits: Limits | None = None) -> CompiledGrammar:
         """`ir`: the JSON form of `ir::Grammar` (serde)."""
     def compile_tools(

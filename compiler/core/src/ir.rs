@@ -225,6 +225,16 @@ impl Separators {
         }
     }
 
+    /// At most this much whitespace in a row wherever JSON allows it.
+    pub fn at_most(most: u32) -> Separators {
+        let ws = || Expr::Class(vec![(b'\t', b'\n'), (b'\r', b'\r'), (b' ', b' ')]).repeat(0, Some(most));
+        Separators {
+            pad: ws(),
+            comma: Expr::seq([ws(), Expr::lit(","), ws()]),
+            colon: Expr::seq([ws(), Expr::lit(":"), ws()]),
+        }
+    }
+
     /// No whitespace at all.
     pub fn compact() -> Separators {
         Separators { pad: Expr::Empty, comma: Expr::lit(","), colon: Expr::lit(":") }

@@ -16,6 +16,7 @@ pub mod machine;
 pub mod program;
 pub mod regex;
 pub mod schema;
+pub mod structural;
 pub mod tails;
 pub mod tools;
 pub mod unit;

@@ -7,6 +7,7 @@ use gramary_compiler::exchange::hex;
 use gramary_compiler::flat::verify;
 use gramary_compiler::unit::{Digest, Link};
 use gramary_compiler::Limits;
+use gramary_runtime::structural::StructuralOptions;
 use gramary_runtime::tagging::{tool_sources, Frame, NameTemplate, OnError, TagSpec, ToolError, ToolOptions};
 use gramary_runtime::{Engine, SchemaOptions, Source};
 use pyo3::exceptions::PyValueError;
@@ -83,6 +84,7 @@ pub fn schema_options(order: &str, whitespace: &str, lenient: bool) -> PyResult<
         any_order: choice("property_order", order, &[("declared", false), ("any", true)])?,
         compact: choice("whitespace", whitespace, &[("flexible", false), ("compact", true)])?,
         lenient,
+        max_whitespace: None,
     })
 }
 
@@ -143,6 +145,55 @@ impl PyCompiler {
     #[pyo3(signature = (choices, *, limits = None))]
     fn compile_choice(&self, py: Python<'_>, choices: &str, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
         self.compile(py, Source::Choice, Text(Cow::Borrowed(choices.as_bytes())), limits)
+    }
+
+    #[pyo3(signature = (
+        tag, *, forbid_spelled_markers = true, property_order = "declared", whitespace = "flexible", lenient = false,
+        limits = None
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of a Python function
+    fn compile_structural_tag(
+        &self,
+        py: Python<'_>,
+        tag: &Bound<'_, PyAny>,
+        forbid_spelled_markers: bool,
+        property_order: &str,
+        whitespace: &str,
+        lenient: bool,
+        limits: Option<PyLimits>,
+    ) -> PyResult<PyGrammar> {
+        let schema = schema_options(property_order, whitespace, lenient)?;
+        let options = StructuralOptions { schema, allow_spelled_markers: !forbid_spelled_markers };
+        let text = Text::of(tag)?;
+        let compiled = py
+            .detach(|| self.engine.structural_tag(&text.0, &options, limits_of(limits)))
+            .map_err(|e| compile_error(py, e, Origin::Grammar))?;
+        let warnings = compiled.warnings.into_iter().map(|w| (None, w)).collect();
+        Ok(PyGrammar { grammar: compiled.grammar, warnings, faults: vec![], offered: None })
+    }
+
+    #[pyo3(signature = (
+        tag, *, forbid_spelled_markers = true, property_order = "declared", whitespace = "flexible", lenient = false,
+        limits = None
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of a Python function
+    fn sources_of_structural_tag(
+        &self,
+        py: Python<'_>,
+        tag: &Bound<'_, PyAny>,
+        forbid_spelled_markers: bool,
+        property_order: &str,
+        whitespace: &str,
+        lenient: bool,
+        limits: Option<PyLimits>,
+    ) -> PyResult<Vec<PySource>> {
+        let schema = schema_options(property_order, whitespace, lenient)?;
+        let options = StructuralOptions { schema, allow_spelled_markers: !forbid_spelled_markers };
+        let text = Text::of(tag)?;
+        let sources = py
+            .detach(|| self.engine.sources_of_structural_tag(&text.0, &options, &limits_of(limits)))
+            .map_err(|e| compile_error(py, e, Origin::Grammar))?;
+        Ok(sources.iter().map(|(source, text)| PySource::of(source.clone(), text)).collect())
     }
 
     #[pyo3(signature = (ir, *, limits = None))]

@@ -24,6 +24,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::grammar::{Grammar, TagMap};
+use crate::structural::Skeletons;
 use crate::table::Tokens;
 use crate::tagging::{Frame, FrameUnit};
 
@@ -37,6 +38,9 @@ pub struct SchemaOptions {
     pub compact: bool,
     #[serde(skip_serializing_if = "is_default")]
     pub lenient: bool,
+    /// Most whitespace characters in a row.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_whitespace: Option<u32>,
 }
 
 /// Options are written without those that have their default: a new one leaves the keys of sources as they were.
@@ -48,7 +52,11 @@ impl SchemaOptions {
     fn to_front_end(&self) -> schema::Options {
         schema::Options {
             order: if self.any_order { ir::PropertyOrder::Any } else { ir::PropertyOrder::Declared },
-            space: if self.compact { schema::Whitespace::Compact } else { schema::Whitespace::Flexible },
+            space: match self.max_whitespace {
+                _ if self.compact => schema::Whitespace::Compact,
+                None => schema::Whitespace::Flexible,
+                Some(most) => schema::Whitespace::Exactly(ir::Separators::at_most(most)),
+            },
             lenient: self.lenient,
             ..schema::Options::default()
         }
@@ -131,6 +139,9 @@ pub struct Engine {
     pinned: Mutex<Vec<Arc<Compiled>>>,
     /// By frame and the triggers without tags.
     pub(crate) frames: Mutex<Frames>,
+    /// Special tokens by their text; made when a structural tag first asks.
+    pub(crate) markers: std::sync::OnceLock<gramary_compiler::structural::Markers>,
+    pub(crate) skeletons: Skeletons,
 }
 
 impl Engine {
@@ -150,6 +161,8 @@ impl Engine {
             evictions: AtomicU64::new(0),
             pinned: Mutex::default(),
             frames: Mutex::default(),
+            markers: std::sync::OnceLock::new(),
+            skeletons: Skeletons::default(),
         }
     }
 

@@ -25,6 +25,8 @@ use crate::table::{Table, Tokens};
 #[derive(Debug, Default)]
 pub struct TagMap {
     pub choices: FxHashMap<Link, TagStates>,
+    /// Nodes that are inside a tag, end included: the number of the tag.
+    pub inside: FxHashMap<Link, u32>,
 }
 
 /// The states of a choice; see `gramary_compiler::tools::choice` for their numbering.
@@ -179,16 +181,15 @@ impl Grammar {
         self.digest_of(self.program.root)
     }
 
-    /// Request-local nodes have no digest of their own until somebody asks. They do not refer to each other in circles: a
-    /// dispatch refers to choices, and those to stored nodes.
+    /// Request-local nodes have no digest of their own until somebody asks. They do not refer to each other in circles.
     fn digest_of(&self, link: Link) -> Digest {
         let node = self.program.node(link);
         match link {
             Link::Store(_) => node.digest,
-            Link::Local(_) if node.unit.local => choice::digest(&node.unit, |c| match node.links[c as usize] {
-                Link::Store(id) => self.program.node(Link::Store(id)).digest,
-                Link::Local(_) => [0; 32],
-            }),
+            Link::Local(_) if node.unit.local => {
+                let bound: Vec<Digest> = node.links.iter().map(|&l| self.digest_of(l)).collect();
+                choice::digest(&node.unit, |c| bound[c as usize])
+            }
             Link::Local(_) => {
                 let bound: Vec<Digest> = node.links.iter().map(|&l| self.digest_of(l)).collect();
                 node_digest(node.unit.digest, bound.into_iter())

@@ -6,6 +6,7 @@ pub mod exchange;
 pub mod grammar;
 pub mod matcher;
 pub mod source;
+pub mod structural;
 pub mod table;
 pub mod tagging;
 pub mod warm;

@@ -416,8 +416,11 @@ impl Matcher {
         let machine = &table.machine;
         let among = |set: u32| {
             let places = machine.kernel(set).iter().filter_map(|item| {
-                let states = tags.choices.get(&machine.link(item.node)?)?;
-                Some(states.place(item.state))
+                let link = machine.link(item.node)?;
+                match tags.choices.get(&link) {
+                    Some(states) => Some(states.place(item.state)),
+                    None => tags.inside.get(&link).map(|&tag| Place::In(tag)),
+                }
             });
             places.max_by_key(|p| match p {
                 Place::Outside => 0,

@@ -227,7 +227,7 @@ impl Engine {
                 match (collides, rest.is_empty()) {
                     (false, _) => {
                         let content = Link::Store(tag.content.artifact.root);
-                        chosen.push(Tag { rest: Cow::Borrowed(rest), content, end: tag.end });
+                        chosen.push(Tag { rest: Cow::Borrowed(rest), content, optional: false, end: tag.end });
                         numbers.push(i);
                     }
                     // The longer trigger takes this byte.

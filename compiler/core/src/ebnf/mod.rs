@@ -17,6 +17,8 @@ mod inline;
 mod lexer;
 mod parse;
 
+pub use calls::token_dispatch;
+
 use crate::error::{CompileError, Result};
 use crate::ir::Grammar;
 use crate::limits::Budget;

@@ -13,8 +13,14 @@
 //! After a trigger the tags of its hole follow, then the text begins anew. Of triggers that end at one place the longest
 //! counts. Where a longer pattern is still under way, a byte that continues it belongs to it; the tags of the shorter
 //! trigger must begin with another byte, so their hole is bound to a variant of the handler without those beginnings.
-//! Excluded strings bind the free text only, and a stop string that ends together with a trigger wins. A handler may match
-//! the empty string: then the text may also go on right after the trigger, with any byte that continues no longer pattern.
+//! Once a trigger is passed by for a longer pattern, that pattern (or one that goes on from it) must be completed: free
+//! text holds no trigger. Excluded strings bind the free text only: one that reaches into a stop string does not count,
+//! if that stop is then completed. A stop string that ends together with a trigger or an excluded string wins. A handler
+//! may match the empty string: then the text may also go on right after the trigger, with any byte that continues no
+//! longer pattern.
+//!
+//! A state is thus a node of the automaton and what is *owed*: nothing, or a pattern of at least so many of the last
+//! bytes, perhaps a stop.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -177,8 +183,30 @@ impl Counting {
 enum Ends {
     Nothing,
     Excluded,
-    Stop,
+    /// The length of the longest stop string.
+    Stop(u32),
     Trigger(u32),
+}
+
+/// What must still be completed: one of the patterns under way that began at least this many bytes ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+struct Owed {
+    /// 0: nothing is.
+    length: u32,
+    /// Only a stop string will do.
+    stop: bool,
+}
+
+impl Owed {
+    const NOTHING: Owed = Owed { length: 0, stop: false };
+
+    /// After one more byte.
+    fn longer(self) -> Owed {
+        match self.length {
+            0 => self,
+            length => Owed { length: length + 1, ..self },
+        }
+    }
 }
 
 struct Node {
@@ -190,6 +218,8 @@ struct Node {
     /// The character begun here: [`NONE`] at the end of one, else an index into [`MIDDLE`].
     middle: u32,
     ends: Ends,
+    /// A stop string goes through here.
+    to_stop: bool,
 }
 
 struct Trie {
@@ -198,7 +228,8 @@ struct Trie {
 
 impl Trie {
     fn new(rule: &DispatchRule, budget: &Budget) -> Result<Trie> {
-        let root = Node { children: SmallVec::new(), suffix: 0, depth: 0, middle: NONE, ends: Ends::Nothing };
+        let root =
+            Node { children: SmallVec::new(), suffix: 0, depth: 0, middle: NONE, ends: Ends::Nothing, to_stop: false };
         let mut trie = Trie { nodes: vec![root] };
         let blocked = rule.max_tags == Some(0);
         for (i, t) in rule.triggers.iter().enumerate() {
@@ -215,11 +246,23 @@ impl Trie {
         let ends_early = rule.stop_after_last && rule.max_tags == Some(1) && rule.min_tags > 0;
         for stop in &rule.stops {
             let at = trie.insert(stop, budget)?;
-            trie.nodes[at as usize].ends = if ends_early { Ends::Excluded } else { Ends::Stop };
+            if ends_early {
+                trie.nodes[at as usize].ends = Ends::Excluded;
+                continue;
+            }
+            trie.nodes[at as usize].ends = Ends::Stop(stop.len() as u32);
+            let mut at = 0;
+            for &b in stop {
+                at = trie.child(at, b).unwrap_or(0);
+                trie.nodes[at as usize].to_stop = true;
+            }
         }
         for text in &rule.excludes {
             let at = trie.insert(text, budget)?;
-            trie.nodes[at as usize].ends = Ends::Excluded;
+            let ends = &mut trie.nodes[at as usize].ends;
+            if !matches!(ends, Ends::Stop(_)) {
+                *ends = Ends::Excluded;
+            }
         }
         trie.link();
         Ok(trie)
@@ -236,7 +279,7 @@ impl Trie {
                     let from = &self.nodes[at as usize];
                     let (depth, middle) = (from.depth + 1, next_middle(from.middle, b));
                     let ends = Ends::Nothing;
-                    self.nodes.push(Node { children: SmallVec::new(), suffix: 0, depth, middle, ends });
+                    self.nodes.push(Node { children: SmallVec::new(), suffix: 0, depth, middle, ends, to_stop: false });
                     self.nodes[at as usize].children.insert(i, (b, to));
                     to
                 }
@@ -269,10 +312,10 @@ impl Trie {
                 let below = self.nodes[suffix as usize].ends;
                 let node = &mut self.nodes[child as usize];
                 node.suffix = suffix;
-                // Excluded before stop before trigger; of triggers the longer, which is the node's own.
+                // Stop before excluded before trigger; of stops and triggers the longer, which is the node's own.
                 node.ends = match (node.ends, below) {
+                    (Ends::Stop(n), _) | (_, Ends::Stop(n)) => Ends::Stop(n),
                     (Ends::Excluded, _) | (_, Ends::Excluded) => Ends::Excluded,
-                    (Ends::Stop, _) | (_, Ends::Stop) => Ends::Stop,
                     (Ends::Trigger(t), _) => Ends::Trigger(t),
                     (Ends::Nothing, below) => below,
                 };
@@ -285,12 +328,14 @@ impl Trie {
         children.binary_search_by_key(&byte, |c| c.0).ok().map(|i| children[i].1)
     }
 
-    /// Where bytes lead that continue a pattern under way at `at` of which at least `least` bytes are read.
-    fn continuations(&self, at: u32, least: u32) -> Vec<(u8, u32)> {
+    /// Where bytes lead that continue a pattern under way at `at` of which at least `least` bytes are read; with `stop`,
+    /// a stop string.
+    fn continuations(&self, at: u32, least: u32, stop: bool) -> Vec<(u8, u32)> {
         let mut found: Vec<(u8, u32)> = Vec::new();
         let mut s = at;
         while s != 0 && self.nodes[s as usize].depth >= least {
-            found.extend(&self.nodes[s as usize].children);
+            let children = self.nodes[s as usize].children.iter();
+            found.extend(children.filter(|c| !stop || self.nodes[c.1 as usize].to_stop));
             s = self.nodes[s as usize].suffix;
         }
         // The sort keeps the longest pattern first.
@@ -345,7 +390,7 @@ struct Build<'a> {
     budget: &'a Budget,
     trie: Trie,
     asm: Assembly,
-    at_node: FxHashMap<u32, u32>,
+    at_node: FxHashMap<(u32, Owed), u32>,
     /// States in which a character has begun and no pattern is under way.
     middle: [u32; MIDDLES],
     /// States after a trigger with no longer pattern under way, by trigger.
@@ -355,7 +400,7 @@ struct Build<'a> {
     bindings: Vec<Expr>,
     specs: Vec<HoleSpec>,
     /// Nodes whose states are still to be filled.
-    work: Vec<u32>,
+    work: Vec<(u32, Owed)>,
     counting: Counting,
     /// States of triggers after which the tag may be empty, and the bytes that longer patterns take.
     empties: Vec<(u32, Vec<u8>)>,
@@ -370,9 +415,9 @@ impl Build<'_> {
         let end = self.state()?;
         debug_assert_eq!((start, end), (0, END));
         self.asm.states[END as usize].accept = PLAIN;
-        let root = self.node(0)?;
-        while let Some(node) = self.work.pop() {
-            self.fill(node)?;
+        let root = self.node(0, Owed::NOTHING)?;
+        while let Some((node, owed)) = self.work.pop() {
+            self.fill(node, owed)?;
         }
         self.skip_tags(root)?;
         match self.counting.tags {
@@ -416,26 +461,33 @@ impl Build<'_> {
     }
 
     /// The state of a node.
-    fn node(&mut self, node: u32) -> Result<u32> {
-        if let Some(&s) = self.at_node.get(&node) {
+    fn node(&mut self, node: u32, owed: Owed) -> Result<u32> {
+        if let Some(&s) = self.at_node.get(&(node, owed)) {
             return Ok(s);
         }
         let s = self.state()?;
-        self.at_node.insert(node, s);
-        self.work.push(node);
+        self.at_node.insert((node, owed), s);
+        self.work.push((node, owed));
         Ok(s)
     }
 
-    /// The edge into a node: its act and target.
-    fn into(&mut self, node: u32) -> Result<(u16, u32)> {
+    /// The edge into a node, where `owed` must be completed: its act and target.
+    fn into(&mut self, node: u32, owed: Owed) -> Result<(u16, u32)> {
         match self.trie.nodes[node as usize].ends {
-            Ends::Excluded => Ok((PLAIN, DEAD)),
-            Ends::Stop => Ok((self.exit()?, END)),
-            Ends::Nothing => Ok((PLAIN, self.node(node)?)),
-            Ends::Trigger(t) => {
+            Ends::Stop(length) if length >= owed.length => Ok((self.exit()?, END)),
+            // What ends here lies inside of what is owed.
+            Ends::Stop(_) => Ok((PLAIN, DEAD)),
+            Ends::Excluded => {
+                let owed = Owed { length: owed.length.max(1), stop: true };
+                match self.trie.continuations(node, owed.length, true).is_empty() {
+                    true => Ok((PLAIN, DEAD)),
+                    false => Ok((PLAIN, self.node(node, owed)?)),
+                }
+            }
+            Ends::Trigger(t) if !owed.stop && self.rule.triggers[t as usize].len() as u32 >= owed.length => {
                 let act = if self.counting.bounded() { self.asm.acts.intern(&[Op::Room { r: 0 }])? } else { PLAIN };
                 let length = self.rule.triggers[t as usize].len() as u32;
-                if self.trie.continuations(node, length).is_empty() {
+                if self.trie.continuations(node, length, false).is_empty() {
                     if let Some(&s) = self.bare.get(&t) {
                         return Ok((act, s));
                     }
@@ -444,35 +496,48 @@ impl Build<'_> {
                     self.hand_over(s, t, vec![])?;
                     return Ok((act, s));
                 }
-                Ok((act, self.node(node)?))
+                Ok((act, self.node(node, owed)?))
             }
+            Ends::Nothing | Ends::Trigger(_) => Ok((PLAIN, self.node(node, owed)?)),
         }
     }
 
-    fn edges(&mut self, list: &[(u8, u32)]) -> Result<Vec<Edge>> {
+    fn edges(&mut self, list: &[(u8, u32)], owed: Owed) -> Result<Vec<Edge>> {
         let mut edges = Vec::with_capacity(list.len());
         for &(b, to) in list {
-            let (act, target) = self.into(to)?;
+            let (act, target) = self.into(to, owed)?;
             edges.push(Edge { lo: b, hi: b, act, target });
         }
         Ok(edges)
     }
 
-    fn fill(&mut self, node: u32) -> Result<()> {
-        let state = self.at_node[&node];
+    fn fill(&mut self, node: u32, owed: Owed) -> Result<()> {
+        let state = self.at_node[&(node, owed)];
         let (ends, middle) = (self.trie.nodes[node as usize].ends, self.trie.nodes[node as usize].middle);
-        if let Ends::Trigger(t) = ends {
-            let length = self.rule.triggers[t as usize].len() as u32;
-            let list = self.trie.continuations(node, length);
+        let opens = match ends {
+            Ends::Trigger(t) if !owed.stop => {
+                Some((t, self.rule.triggers[t as usize].len() as u32)).filter(|t| t.1 >= owed.length)
+            }
+            _ => None,
+        };
+        if let Some((t, length)) = opens {
+            let list = self.trie.continuations(node, length, false);
             self.hand_over(state, t, list.iter().map(|l| l.0).collect())?;
-            let mut edges = self.edges(&list)?;
+            let mut edges = self.edges(&list, Owed { length, stop: false }.longer())?;
+            edges.retain(|e| e.target != DEAD);
+            self.asm.states[state as usize].edges = edges;
+            return Ok(());
+        }
+        if owed != Owed::NOTHING {
+            let list = self.trie.continuations(node, owed.length, owed.stop);
+            let mut edges = self.edges(&list, owed.longer())?;
             edges.retain(|e| e.target != DEAD);
             self.asm.states[state as usize].edges = edges;
             return Ok(());
         }
         if node == 0 {
             let own = self.trie.nodes[0].children.clone();
-            let mut edges = self.edges(&own)?;
+            let mut edges = self.edges(&own, Owed::NOTHING)?;
             for (lo, hi, middle) in LEAD {
                 // The gaps between the bytes that begin a pattern.
                 let mut from = lo as u16;
@@ -489,8 +554,8 @@ impl Build<'_> {
             edges.sort_unstable();
             self.asm.states[state as usize].edges = edges;
         } else {
-            let list = self.trie.continuations(node, 1);
-            let edges = self.edges(&list)?;
+            let list = self.trie.continuations(node, 1, false);
+            let edges = self.edges(&list, Owed::NOTHING)?;
             let fallback = self.inside(middle)?;
             let state = &mut self.asm.states[state as usize];
             (state.edges, state.fallback) = (edges, fallback);
@@ -505,7 +570,7 @@ impl Build<'_> {
 
     /// The state in which no pattern is under way and a character has begun (or none).
     fn inside(&mut self, middle: u32) -> Result<u32> {
-        let Some(&(lo, hi, next)) = MIDDLE.get(middle as usize) else { return self.node(0) };
+        let Some(&(lo, hi, next)) = MIDDLE.get(middle as usize) else { return self.node(0, Owed::NOTHING) };
         if self.middle[middle as usize] == NONE {
             let s = self.state()?;
             self.middle[middle as usize] = s;
@@ -555,7 +620,7 @@ impl Build<'_> {
     fn ways_on(&mut self) -> Result<SmallVec<[(Vec<Op>, u32); 2]>> {
         let tick: &[Op] = if self.counting.tags.is_some() { &[Op::Tick { r: 0 }] } else { &[] };
         Ok(match self.counting.last {
-            Last::No => [(tick.to_vec(), self.node(0)?)].into_iter().collect(),
+            Last::No => [(tick.to_vec(), self.node(0, Owed::NOTHING)?)].into_iter().collect(),
             Last::Only => [(vec![], END)].into_iter().collect(),
             Last::Counter(r) => {
                 let mut ops = tick.to_vec();
@@ -564,7 +629,7 @@ impl Build<'_> {
                 }
                 let (on, end) =
                     ([ops.as_slice(), &[Op::Room { r }]].concat(), [ops.as_slice(), &[Op::Exit { r }]].concat());
-                [(on, self.node(0)?), (end, END)].into_iter().collect()
+                [(on, self.node(0, Owed::NOTHING)?), (end, END)].into_iter().collect()
             }
         })
     }

@@ -16,6 +16,8 @@ pub struct Tag<'a> {
     /// The begin without the trigger.
     pub rest: std::borrow::Cow<'a, [u8]>,
     pub content: Link,
+    /// The content may be empty.
+    pub optional: bool,
     pub end: &'a [u8],
 }
 
@@ -28,6 +30,8 @@ pub struct Choice {
     pub tags: u32,
     /// First state that is outside of all tags, the root aside.
     pub inner: u32,
+    /// Some tag may be nothing at all. The unit itself matches no empty text.
+    pub nullable: bool,
 }
 
 /// Build the choice among `tags` (at least one). Tags with one begin are alternatives.
@@ -41,10 +45,15 @@ pub fn choose(tags: &[Tag<'_>]) -> Choice {
     // Ends: a tag's own state takes the first byte, the states behind it are shared by equal ends.
     let mut ends: FxHashMap<&[u8], u32> = FxHashMap::default();
     let mut accepting = vec![];
+    // Where each tag's end goes on from; `None`: there is no end.
+    let mut first_of_end: Vec<Option<(u8, u32)>> = Vec::with_capacity(tags.len());
     for (i, tag) in tags.iter().enumerate() {
         let after = n + 1 + i as u32;
         match tag.end {
-            [] => accepting.push(after),
+            [] => {
+                accepting.push(after);
+                first_of_end.push(None);
+            }
             [first, behind @ ..] => {
                 let target = *ends.entry(tag.end).or_insert_with(|| {
                     let first_state = next;
@@ -57,6 +66,7 @@ pub fn choose(tags: &[Tag<'_>]) -> Choice {
                     first_state
                 });
                 edges.push((after, Edge { lo: *first, hi: *first, act: PLAIN, target }));
+                first_of_end.push(Some((*first, target)));
             }
         }
     }
@@ -66,6 +76,7 @@ pub fn choose(tags: &[Tag<'_>]) -> Choice {
     sorted.sort_unstable_by(|&a, &b| (&tags[a as usize].rest, a).cmp(&(&tags[b as usize].rest, b)));
     let mut path: Vec<u32> = vec![0];
     let mut before: &[u8] = &[];
+    let mut nullable = false;
     for &i in &sorted {
         let tag = &tags[i as usize];
         let rest: &[u8] = &tag.rest;
@@ -83,11 +94,22 @@ pub fn choose(tags: &[Tag<'_>]) -> Choice {
             callees.len() as u32 - 1
         });
         let state = path[rest.len()];
+        if tag.optional {
+            match first_of_end[i as usize] {
+                Some((b, target)) => edges.push((state, Edge { lo: b, hi: b, act: PLAIN, target })),
+                None if state == 0 => nullable = true,
+                None => accepting.push(state),
+            }
+        }
         refs.push((state, RefEdge { callee, args: NONE, act: PLAIN, target: n + 1 + i }));
         before = rest;
     }
     let states = next as usize;
-    let (edge_start, edges) = group(states, edges);
+    let (edge_start, mut edges) = group(states, edges);
+    for q in 0..states {
+        // Edges of ends came after those of the trie.
+        edges[edge_start[q] as usize..edge_start[q + 1] as usize].sort_unstable();
+    }
     let (ref_start, refs) = group(states, refs);
     let mut accept = vec![REJECT; states];
     accepting.iter().for_each(|&q| accept[q as usize] = PLAIN);
@@ -98,7 +120,7 @@ pub fn choose(tags: &[Tag<'_>]) -> Choice {
         accept,
         (0..callees.len() as u32).map(Callee::Rule).collect(),
     );
-    Choice { unit, links: callees.into(), tags: n, inner }
+    Choice { unit, links: callees.into(), tags: n, inner, nullable }
 }
 
 /// The identity of a choice: its tags, in whatever order they were given. `content` is the digest of a callee.
@@ -106,6 +128,10 @@ pub fn digest(unit: &Unit, content: impl Fn(u32) -> Digest) -> Digest {
     let mut tags: Vec<(Vec<u8>, Digest, Vec<u8>)> = vec![];
     let mut work: Vec<(u32, Vec<u8>)> = vec![(0, vec![])];
     while let Some((state, path)) = work.pop() {
+        if unit.accept[state as usize] != REJECT {
+            // A tag that may end without content.
+            tags.push((path.clone(), [0xff; 32], vec![]));
+        }
         for r in unit.own_refs(state) {
             let mut end = vec![];
             let mut at = r.target;

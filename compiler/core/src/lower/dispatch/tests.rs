@@ -136,6 +136,19 @@ fn impossible_patterns_are_named() {
 }
 
 #[test]
+fn free_text_holds_no_trigger() {
+    let d = dispatch(&[("bc", Expr::lit("Z")), ("abcde", Expr::lit("!"))]);
+    check(d, &["abcde!", "abcZ", "xbcZ", "abcde!abcZ"], &["abcdx", "abcd", "abcdeZ", "abcdbcZ"]);
+}
+
+#[test]
+fn excluded_strings_may_reach_into_a_stop() {
+    let mut d = dispatch(&[]);
+    (d.stops, d.excludes, d.open_end) = (vec![b"</a>".to_vec()], vec![b"<".to_vec(), b"x</".to_vec()], false);
+    check(d, &["</a>", "x</a>", "a/a></a>"], &["<</a>", "<b></a>", "x</", "x</b</a>"]);
+}
+
+#[test]
 fn a_tag_may_be_empty() {
     let mut d = dispatch(&[("a", Expr::lit("x").opt()), ("ab", Expr::lit("!"))]);
     check(d.clone(), &["a", "ax", "aa", "ac", "axb", "ab!", "zaz"], &["ab", "abx", "axab"]);
@@ -153,29 +166,36 @@ fn allows(d: &DispatchRule, words: &[Vec<&str>], text: &[u8]) -> bool {
     if d.max_tags.is_some_and(|max| max < d.min_tags) {
         return false;
     }
-    // All (text since the last tag, tags, position) that are possible.
-    // After an empty tag: the bytes that belong to a longer pattern.
-    let mut work = vec![(0usize, 0usize, 0u32, vec![])];
-    let ends = |s: &[u8], list: &[Vec<u8>]| list.iter().any(|p| s.ends_with(p));
+    // All (text since the last tag, position, tags) that are possible; after an empty tag the bytes that belong to a longer
+    // pattern; and how much of the last bytes a pattern must cover, if any, and whether only a stop may.
+    let mut work = vec![(0usize, 0usize, 0u32, vec![], 0usize, false)];
+    let patterns = || d.triggers.iter().chain(&d.stops).chain(&d.excludes);
     let mut seen = std::collections::HashSet::new();
-    while let Some((from, at, tags, barred)) = work.pop() {
-        if !seen.insert((from, at, tags, barred.clone())) {
+    while let Some(config) = work.pop() {
+        if !seen.insert(config.clone()) {
             continue;
         }
+        let (from, at, tags, barred, owed, only_stop) = config;
         if text.get(at).is_some_and(|b| barred.contains(b)) {
             continue;
         }
         let free = &text[from..at];
-        let trigger = (0..words.len()).filter(|&i| free.ends_with(&d.triggers[i])).max_by_key(|&i| d.triggers[i].len());
+        let trigger = (0..words.len())
+            .filter(|&i| free.ends_with(&d.triggers[i]) && !only_stop && d.triggers[i].len() >= owed)
+            .max_by_key(|&i| d.triggers[i].len());
+        let (least, only_stop) = match trigger {
+            Some(t) => (d.triggers[t].len(), false),
+            None => (owed, only_stop),
+        };
         let mut continues = vec![];
-        if let Some(t) = trigger {
-            for p in d.triggers.iter().chain(&d.stops).chain(&d.excludes) {
-                for n in d.triggers[t].len()..p.len() {
-                    if free.ends_with(&p[..n]) {
-                        continues.push(p[n]);
-                    }
+        for p in patterns().filter(|p| !only_stop || d.stops.contains(p)) {
+            for n in least.max(1)..p.len() {
+                if free.ends_with(&p[..n]) {
+                    continues.push(p[n]);
                 }
             }
+        }
+        if let Some(t) = trigger {
             for w in &words[t] {
                 if text[at..].starts_with(w.as_bytes()) && w.bytes().next().is_none_or(|b| !continues.contains(&b)) {
                     let to = at + w.len();
@@ -184,28 +204,32 @@ fn allows(d: &DispatchRule, words: &[Vec<&str>], text: &[u8]) -> bool {
                             return true;
                         }
                     } else {
-                        work.push((to, to, tags + 1, if w.is_empty() { continues.clone() } else { vec![] }));
+                        let barred = if w.is_empty() { continues.clone() } else { vec![] };
+                        work.push((to, to, tags + 1, barred, 0, false));
                     }
                 }
             }
-        } else if at == text.len() && d.open_end && tags >= d.min_tags {
+        } else if least == 0 && at == text.len() && d.open_end && tags >= d.min_tags {
             return true;
         }
-        if at < text.len() && (trigger.is_none() || continues.contains(&text[at])) {
+        if at < text.len() && (least == 0 || continues.contains(&text[at])) {
             let free = &text[from..at + 1];
-            if ends(free, &d.excludes) {
-                continue;
-            }
-            if ends(free, &d.stops) {
-                if tags >= d.min_tags && at + 1 == text.len() {
+            let owed = if least == 0 { 0 } else { least + 1 };
+            let longest = |list: &[Vec<u8>]| list.iter().filter(|p| free.ends_with(p)).map(|p| p.len()).max();
+            if let Some(stop) = longest(&d.stops) {
+                if stop >= owed && tags >= d.min_tags && at + 1 == text.len() {
                     return true;
                 }
                 continue;
             }
-            if ends(free, &d.triggers) && Some(tags) == d.max_tags {
+            if longest(&d.excludes).is_some() {
+                work.push((from, at + 1, tags, vec![], owed.max(1), true));
                 continue;
             }
-            work.push((from, at + 1, tags, vec![]));
+            if longest(&d.triggers).is_some_and(|n| n >= owed && !only_stop) && Some(tags) == d.max_tags {
+                continue;
+            }
+            work.push((from, at + 1, tags, vec![], owed, only_stop));
         }
     }
     false

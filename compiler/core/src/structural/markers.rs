@@ -1,0 +1,104 @@
+//! Texts that are tokens: special tokens inside the strings of a structural tag.
+
+use rustc_hash::FxHashMap;
+
+use crate::ir::Expr;
+use crate::vocab::{TokenKind, Vocabulary};
+
+/// The special tokens of a vocabulary by their text.
+///
+/// A special token never matches bytes, and a tokenizer cuts a text at such tokens before anything else. So where a string
+/// of a tag holds the text of one, the token is meant.
+#[derive(Debug, Default)]
+pub struct Markers {
+    by_text: FxHashMap<Box<[u8]>, u32>,
+    /// Lengths that occur, by first byte, longest first.
+    lengths: FxHashMap<u8, Vec<usize>>,
+}
+
+/// A stretch of a string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    Bytes(Vec<u8>),
+    Token(u32),
+}
+
+impl Markers {
+    pub fn of(vocab: &Vocabulary) -> Markers {
+        let mut m = Markers::default();
+        for (text, id) in vocab.special_tokens() {
+            if vocab.kind(id) != TokenKind::Special || text.is_empty() {
+                continue;
+            }
+            m.by_text.insert(text.as_bytes().into(), id);
+            m.lengths.entry(text.as_bytes()[0]).or_default().push(text.len());
+        }
+        for lengths in m.lengths.values_mut() {
+            lengths.sort_unstable_by(|a, b| b.cmp(a));
+            lengths.dedup();
+        }
+        m
+    }
+
+    /// A string cut at special tokens, the longest first.
+    pub fn cut(&self, text: &str) -> Vec<Piece> {
+        let bytes = text.as_bytes();
+        let mut pieces = vec![];
+        let (mut from, mut at) = (0, 0);
+        while at < bytes.len() {
+            let lengths = self.lengths.get(&bytes[at]).map_or(&[][..], Vec::as_slice);
+            let found = lengths.iter().find_map(|&n| {
+                let token = bytes.get(at..at + n)?;
+                self.by_text.get(token).map(|&id| (n, id))
+            });
+            match found {
+                Some((n, id)) => {
+                    if from < at {
+                        pieces.push(Piece::Bytes(bytes[from..at].to_vec()));
+                    }
+                    pieces.push(Piece::Token(id));
+                    at += n;
+                    from = at;
+                }
+                None => at += 1,
+            }
+        }
+        if from < bytes.len() {
+            pieces.push(Piece::Bytes(bytes[from..].to_vec()));
+        }
+        pieces
+    }
+
+    /// A string as what it matches.
+    pub fn expr(&self, text: &str) -> Expr {
+        let mut items: Vec<Expr> = self.cut(text).into_iter().map(Piece::into_expr).collect();
+        match items.len() {
+            0 => Expr::Empty,
+            1 => items.remove(0),
+            _ => Expr::Seq(items),
+        }
+    }
+
+    /// Whether a string holds a special token.
+    pub fn inside(&self, text: &str) -> bool {
+        self.cut(text).iter().any(|p| matches!(p, Piece::Token(_)))
+    }
+}
+
+impl Piece {
+    fn into_expr(self) -> Expr {
+        match self {
+            Piece::Bytes(b) => Expr::Bytes(b),
+            Piece::Token(id) => Expr::Token(id),
+        }
+    }
+}
+
+/// The token with this text: an added token, or an ordinary one (the one with the lowest id).
+pub fn token_of_text(vocab: &Vocabulary, text: &str) -> Option<u32> {
+    if let Some(id) = vocab.special_token(text) {
+        return Some(id);
+    }
+    let node = vocab.trie().find(text.as_bytes())?;
+    vocab.trie().tokens_at(node).iter().min().copied()
+}
