@@ -139,8 +139,8 @@ class Compiler:
         """Free text with constrained parts, described in the language that serving engines share
         (`docs/structural-tags.md`).
 
-        `tag`: JSON text, a dict, or a model of `gramary.compiler.structural_tag`. The JSON Schemas inside are sources of
-        their own: one that was compiled before, in whatever tag, costs a look-up by its text. `forbid_spelled_markers`
+        `tag`: JSON text, a dict, or a model of `gramary.compiler.structural_tag`. Schemas inside are sources of their
+        own: one that was compiled before, in whatever tag, costs a look-up by its text. `forbid_spelled_markers`
         keeps free text from spelling out special tokens that the tag uses. The other options hold for every schema.
 
         Raises `InvalidGrammar` with a pointer into the tag, `UnsupportedSchema`, `UnsatisfiableSchema` or

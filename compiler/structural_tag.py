@@ -6,8 +6,8 @@
         st.TagFormat(begin="<f>", content=st.JSONSchemaFormat(json_schema=schema), end="</f>")]))
     grammar = compiler.compile_structural_tag(tag)
 
-They need Pydantic (`pip install 'gramary[vllm]'` has it). The compiler itself does not: it takes JSON text and dicts. What a
-format means is in `docs/structural-tags.md`.
+They need Pydantic; the compiler itself does not, it takes JSON text and dicts, too. What a format means is in
+`docs/structural-tags.md`.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ from typing import Any
 
 from .trees import SCALARS, Characters, Forest, Node
 
+# Of a dispatch: how many of the last bytes a pattern must cover that has to be completed, and whether by a stop.
+NOTHING_OWED = (0, False)
 Json = Any
 
 #: Where bytes change their part in UTF-8.
@@ -117,7 +119,7 @@ class Reference:
         if kind == "object":
             return self.forest.cat(self.forest.literal(b"{"), self._object(rule, frozenset(), 0))
         assert kind == "dispatch", kind
-        return self.forest.make("dispatch", rule, b"", 0, b"")
+        return self.forest.make("dispatch", rule, b"", 0, b"", NOTHING_OWED)
 
     def _json_string(self, low: int, high: int | None) -> Node:
         quote = self.forest.literal(b'"')
@@ -218,8 +220,13 @@ class Reference:
     # -- dispatch: the recent free text (what may become a trigger or stop string), the number of tags so far, and the
     #    beginning of a character, since free text is UTF-8
 
-    def _dispatch(self, rule: int, text: bytes, tags: int, partial: bytes = b"") -> Node:
-        """``text`` may be cut to its longest end that begins a pattern: no other part of it can matter."""
+    def _dispatch(
+        self, rule: int, text: bytes, tags: int, partial: bytes = b"", owed: tuple[int, bool] = NOTHING_OWED
+    ) -> Node:
+        """``owed``: how many of the last bytes a pattern must cover that has to be completed, and whether only a stop
+        string may be it.
+
+        ``text`` may be cut to its longest end that begins a pattern: no other part of it can matter."""
         spec = self.rules[rule]["body"]["dispatch"]
         patterns = [bytes(p) for kind in ("triggers", "stops", "excludes") for p in spec[kind]]
         while not any(p.startswith(text) for p in [*patterns, b""]):
@@ -227,19 +234,22 @@ class Reference:
         bound = max(spec["min_tags"], spec["max_tags"] or 0)
         if spec["max_tags"] is None:
             tags = min(tags, bound)
-        return self.forest.make("dispatch", rule, text, tags, partial)
+        return self.forest.make("dispatch", rule, text, tags, partial, owed)
 
     @staticmethod
-    def _opened(spec: Json, text: bytes) -> int | None:
-        """The longest trigger that ends here."""
-        ending = [i for i, t in enumerate(spec["triggers"]) if text.endswith(bytes(t))]
+    def _opened(spec: Json, text: bytes, owed: tuple[int, bool]) -> int | None:
+        """The longest trigger that ends here, if it is as long as what is owed."""
+        length, stop = owed
+        ending = [
+            i for i, t in enumerate(spec["triggers"]) if text.endswith(bytes(t)) and not stop and len(t) >= length
+        ]
         return max(ending, key=lambda i: len(spec["triggers"][i]), default=None)
 
-    def _continuations(self, spec: Json, text: bytes, trigger: int) -> frozenset[int]:
-        """Bytes that continue a longer pattern in which the trigger that ends here lies."""
-        length = len(spec["triggers"][trigger])
+    def _continuations(self, spec: Json, text: bytes, length: int, stop: bool = False) -> frozenset[int]:
+        """Bytes that continue a pattern (a stop string) of which at least ``length`` bytes have been read."""
         found = set()
-        for p in (bytes(p) for kind in ("triggers", "stops", "excludes") for p in spec[kind]):
+        kinds = ("stops",) if stop else ("triggers", "stops", "excludes")
+        for p in (bytes(p) for kind in kinds for p in spec[kind]):
             for n in range(length, len(p)):
                 if text.endswith(p[:n]):
                     found.add(p[n])
@@ -247,28 +257,35 @@ class Reference:
 
     def _handler(self, node: Node) -> Node | None:
         """What follows the trigger that has just ended, if one has."""
-        rule, text, tags, _ = node.args
+        rule, text, tags, _, owed = node.args
         spec = self.rules[rule]["body"]["dispatch"]
-        trigger = self._opened(spec, text)
+        trigger = self._opened(spec, text, owed)
         if trigger is None:
             return None
         last = spec["max_tags"] is not None and tags + 1 == spec["max_tags"] and spec["stop_after_last"]
         rest = self.forest.empty if last else self._dispatch(rule, b"", tags + 1)
-        handler = self._guard(self._continuations(spec, text, trigger), self.read(spec["handlers"][trigger]))
+        handler = self._guard(
+            self._continuations(spec, text, len(spec["triggers"][trigger])), self.read(spec["handlers"][trigger])
+        )
         return self.forest.cat(handler, rest)
 
     def _step_dispatch(self, node: Node, symbol: Symbol) -> set[Node]:
-        rule, text, tags, partial = node.args
+        rule, text, tags, partial, owed = node.args
         spec = self.rules[rule]["body"]["dispatch"]
-        trigger = self._opened(spec, text)
+        trigger = self._opened(spec, text, owed)
+        if trigger is not None:
+            owed = (len(spec["triggers"][trigger]), False)
         found: set[Node] = set()
         handler = self._handler(node)
         if handler is not None:
             found |= self.step(handler, symbol)
         if isinstance(symbol, Special):
             return found
-        if trigger is not None and symbol not in self._continuations(spec, text, trigger):
-            return found
+        length, only_stop = owed
+        if length > 0:
+            if symbol not in self._continuations(spec, text, length, only_stop):
+                return found
+            length += 1
         text += bytes([symbol])
         partial += bytes([symbol])
         try:
@@ -276,13 +293,18 @@ class Reference:
                 partial = b""
         except UnicodeDecodeError:
             return found
+        stops = [len(s) for s in spec["stops"] if text.endswith(bytes(s))]
+        if stops:
+            ends = max(stops) >= length and tags >= spec["min_tags"]
+            return found | ({self.forest.empty} if ends else set())
         if any(text.endswith(bytes(e)) for e in spec["excludes"]):
+            # It does not count if it reaches into a stop string that is then completed.
+            length, only_stop = max(length, 1), True
+            if not self._continuations(spec, text, length, True):
+                return found
+        if self._opened(spec, text, (length, only_stop)) is not None and tags == spec["max_tags"]:
             return found
-        if any(text.endswith(bytes(s)) for s in spec["stops"]):
-            return found | ({self.forest.empty} if tags >= spec["min_tags"] else set())
-        if self._opened(spec, text) is not None and tags == spec["max_tags"]:
-            return found
-        return found | {self._dispatch(rule, text, tags, partial)}
+        return found | {self._dispatch(rule, text, tags, partial, (length, only_stop))}
 
     def _guard(self, no: frozenset[int], node: Node) -> Node:
         """The words of a tree that are not empty and do not begin with one of the bytes."""
@@ -317,11 +339,11 @@ class Reference:
         if kind == "automaton":
             return bool(args[0][args[1]][1])
         if kind == "dispatch":
-            rule, text, tags, partial = args
+            rule, text, tags, partial, owed = args
             spec = self.rules[rule]["body"]["dispatch"]
-            return (
-                bool(spec["open_end"]) and tags >= spec["min_tags"] and not partial and self._opened(spec, text) is None
-            )
+            if owed != NOTHING_OWED or partial or self._opened(spec, text, owed) is not None:
+                return False
+            return bool(spec["open_end"]) and tags >= spec["min_tags"]
         return False
 
     def step(self, node: Node, symbol: Symbol) -> frozenset[Node]:

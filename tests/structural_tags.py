@@ -141,8 +141,8 @@ class Reference:
                 return {e for p in starts for e in self.finish(p, tail)}
         for trigger in _shortest(node["triggers"]):
             tags = [t for t in node["tags"] if t["begin"].startswith(trigger)]
-            handlers[trigger] = lambda p, tags=tags, n=len(trigger): {  # type: ignore[misc]
-                e for t in tags for e in self.tag(t, p, around, None, n)
+            handlers[trigger] = lambda p, tags=tags, trigger=trigger: {  # type: ignore[misc]
+                e for t in tags for e in self.tag(t, p, around, None, len(trigger))
             }
         return {e for p in starts for e in self.free(p, handlers, excludes, once, tail)}
 
