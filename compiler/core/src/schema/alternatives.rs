@@ -35,7 +35,8 @@ impl<'a> Compiler<'a> {
         let mut out = vec![];
         let mut stack = vec![flat];
         while let Some(mut f) = stack.pop() {
-            self.budget.tick()?;
+            // Nested choices multiply: what they cost is counted, not timed, so that they end alike everywhere.
+            self.budget.states(1 + (f.nodes.len() + f.lits.len()) / 8)?;
             if f.is_dead() {
                 continue;
             }
