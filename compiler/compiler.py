@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from gramary.compiler.sources import registry_text, schema_of, tools_of
 from gramary.compiler.tokenizer import Tokenizer
 from gramary.runtime._core import CompiledGrammar, Limits, Vocabulary
 from gramary.runtime._core import Compiler as _Compiler
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 PropertyOrder = Literal["declared", "any"]
 OnError = Literal["raise", "drop", "any_json"]
 Whitespace = Literal["flexible", "compact"]
+Draft = Literal["4", "6", "7", "2019-09", "2020-12"]
+
+#: Bytes of whitespace in a row that matchers allow outside of strings: a newline and an indent of 4 to depth 16.
+MAX_WHITESPACE = 65
+#: Digits in a row that matchers allow outside of strings.
+MAX_DIGITS = 128
 
 _DEFAULT_CACHE_BYTES = 1 << 30
 
@@ -60,19 +67,34 @@ class Compiler:
 
     def compile_json_schema(
         self,
-        schema: str | bytes | bool | Mapping[str, Any] | type,
+        schema: str | bytes | bool | Mapping[str, Any] | type | Any,
         *,
         property_order: PropertyOrder = "declared",
         whitespace: Whitespace = "flexible",
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        max_whitespace: int | None = MAX_WHITESPACE,
+        max_digits: int | None = MAX_DIGITS,
+        ensure_ascii: bool = False,
+        draft: Draft | None = None,
+        registry: Mapping[str, Any] | None = None,
         lenient: bool = False,
         limits: Limits | None = None,
     ) -> CompiledGrammar:
         """The JSON texts that `schema` allows.
 
-        `schema`: JSON text, a dict, a bool, or a class that Pydantic can describe (a model; a dataclass or
-        `TypedDict` where Pydantic is installed). `property_order`: objects spell their properties in the order of
-        `properties`, or in any. `whitespace`: "flexible" takes what `json.dumps` writes, with or without indent;
-        "compact" takes none. `lenient=True` turns what cannot be enforced into `CompiledGrammar.warnings`.
+        `schema`: JSON text, a dict, a bool, or what Pydantic can describe (a model or a `TypeAdapter`; a dataclass, a
+        `TypedDict` or another annotation where Pydantic is installed); `gramary.compiler.sources` has OpenAPI. `draft`
+        overrides `$schema`. `registry` has the other documents that references may lead to: a mapping of URIs to
+        schemas, or a `referencing.Registry`; nothing is ever fetched.
+
+        `property_order`: objects spell their properties in the order of `properties`, or in any. `whitespace`:
+        "flexible" takes what `json.dumps` writes, with or without indent, at most `max_whitespace` bytes in a row;
+        "compact" takes none. `indent` and `separators` ask for exactly what `json.dumps` writes with them.
+        `max_digits` bounds the digits in a row. `ensure_ascii`: nothing but ASCII, other characters as escapes.
+        `docs/json-schema.md` has the details.
+
+        `lenient=True` turns what cannot be enforced into `CompiledGrammar.warnings`.
 
         Raises `InvalidSchema`, `UnsupportedSchema`, `UnsatisfiableSchema` or `LimitExceeded`.
 
@@ -83,12 +105,17 @@ class Compiler:
         ...     print("nothing can match")
         nothing can match
         """
-        if isinstance(schema, type):
-            schema = _described(schema)
         return self._core.compile_json_schema(
-            schema,  # type: ignore[arg-type]  # any mapping that holds JSON is read like a dict
+            schema_of(schema),
             property_order=property_order,
             whitespace=whitespace,
+            indent=indent,
+            separators=separators,
+            max_whitespace=max_whitespace,
+            max_digits=max_digits,
+            ensure_ascii=ensure_ascii,
+            draft=draft,
+            registry=None if registry is None else registry_text(registry),
             lenient=lenient,
             limits=limits,
         )
@@ -170,7 +197,7 @@ class Compiler:
 
     def compile_tools(
         self,
-        tools: str | bytes | Sequence[Mapping[str, Any]],
+        tools: str | bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         begin: str = "<function={name}>",
         end: str = "</function>",
@@ -184,14 +211,18 @@ class Compiler:
         whitespace: Whitespace = "flexible",
         lenient: bool = False,
         limits: Limits | None = None,
+        **layout: Any,
     ) -> CompiledGrammar:
         """Free text in which `tools` may be called, each call's arguments held to its tool's schema.
 
         `tools`: JSON text of a list, or a list, of `{"name": ..., "parameters": schema}` or OpenAI's
-        `{"type": "function", "function": {...}}`. A call is `begin` with the tool's name in it, the arguments, `end`.
+        `{"type": "function", "function": {...}}`, or MCP's `inputSchema`, or MCP's whole answer to `tools/list`
+        (`gramary.compiler.sources` has OpenAPI operations). A call is `begin` with the tool's name in it, the
+        arguments, `end`.
         Text is free until `trigger` (what precedes `{name}` in `begin`) has been written. At least `min_calls` and at
         most `max_calls` calls are made; `stop_after_last` ends the text with the last of them; a text of `stops` ends
-        it anywhere between calls. `docs/tools.md` has the rules where triggers overlap.
+        it anywhere between calls. `docs/tools.md` has the rules where triggers overlap. `layout` takes the options of
+        `compile_json_schema` from `indent` to `registry`, for the arguments of every call.
 
         One bad tool among many: `on_error="raise"` raises `ToolError` with its index, name and pointer; "drop" leaves
         it out and "any_json" lets it take any JSON object, and both list it in `CompiledGrammar.dropped_tools`. Two
@@ -204,7 +235,7 @@ class Compiler:
         (True, False)
         """
         return self._core.compile_tools(
-            tools,  # type: ignore[arg-type]  # as above
+            tools_of(tools),
             begin=begin,
             end=end,
             trigger=trigger,
@@ -217,6 +248,7 @@ class Compiler:
             whitespace=whitespace,
             lenient=lenient,
             limits=limits,
+            **_layout(layout),
         )
 
     def compile_tags(
@@ -226,7 +258,7 @@ class Compiler:
 
         `options` are those of `compile_tools` from `stops` on.
         """
-        return self._core.compile_tags(tags, triggers, **options)
+        return self._core.compile_tags(tags, triggers, **_layout(options))
 
     @property
     def core(self) -> _Compiler:
@@ -256,14 +288,8 @@ class Compiler:
         self._core.clear()
 
 
-def _described(cls: type) -> dict[str, Any]:
-    """The JSON Schema of a class, through Pydantic."""
-    method = getattr(cls, "model_json_schema", None)
-    if method is None:
-        try:
-            from pydantic import TypeAdapter
-        except ImportError:
-            raise TypeError(f"{cls.__name__} is not a Pydantic model, and Pydantic is not installed") from None
-        method = TypeAdapter(cls).json_schema
-    schema: dict[str, Any] = method()
-    return schema
+def _layout(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with a registry as text."""
+    if options.get("registry") is None:
+        return options
+    return {**options, "registry": registry_text(options["registry"])}

@@ -56,7 +56,9 @@ class Source:
         whitespace: str = "flexible",
         lenient: bool = False,
         root: str = "root",
-    ) -> None: ...
+        **layout: Any,
+    ) -> None:
+        """`layout`: `indent`, `separators`, `draft` and `registry` of `Compiler.compile_json_schema`."""
     @staticmethod
     def from_parts(kind: str, options: str, text: bytes) -> Source:
         """From what `kind`, `options` and `text` gave elsewhere; raises `ValueError` if the options are none."""
@@ -131,13 +133,24 @@ class Compiler:
     ) -> None: ...
     def compile_json_schema(
         self,
-        schema: str | bytes | dict[str, Any] | bool,
+        schema: Any,
         *,
         property_order: str = "declared",
         whitespace: str = "flexible",
         lenient: bool = False,
         limits: Limits | None = None,
-    ) -> CompiledGrammar: ...
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        max_whitespace: int | None = 65,
+        max_digits: int | None = 128,
+        ensure_ascii: bool = False,
+        draft: str | None = None,
+        registry: str | None = None,
+    ) -> CompiledGrammar:
+        """`schema`: JSON text or what `json.dumps` takes. `registry`: one JSON object, schemas by their URIs.
+
+        `max_whitespace`, `max_digits` and `ensure_ascii` are the matchers' own: they are no part of a source's identity.
+        """
     def compile_regex(self, pattern: str, *, limits: Limits | None = None) -> CompiledGrammar: ...
     def compile_ebnf(self, grammar: str, *, root: str = "root", limits: Limits | None = None) -> CompiledGrammar: ...
     def compile_choice(self, choices: str, *, limits: Limits | None = None) -> CompiledGrammar:
@@ -167,7 +180,7 @@ class Compiler:
         """`ir`: the JSON form of `ir::Grammar` (serde)."""
     def compile_tools(
         self,
-        tools: str | bytes | Sequence[dict[str, Any]],
+        tools: Any,
         *,
         begin: str = "<function={name}>",
         end: str = "</function>",
@@ -181,10 +194,12 @@ class Compiler:
         whitespace: str = "flexible",
         lenient: bool = False,
         limits: Limits | None = None,
+        **layout: Any,
     ) -> CompiledGrammar:
         """Tools are `{"name": ..., "parameters": schema}`, or OpenAI style `{"type": "function", "function": {...}}`.
 
-        `trigger` defaults to what precedes `{name}` in `begin`. `on_error`: "raise" | "drop" | "any_json".
+        `trigger` defaults to what precedes `{name}` in `begin`. `on_error`: "raise" | "drop" | "any_json". `layout`: the
+        options of `compile_json_schema` from `indent` on.
         """
     def compile_tags(
         self,
@@ -200,6 +215,7 @@ class Compiler:
         property_order: str = "declared",
         whitespace: str = "flexible",
         lenient: bool = False,
+        **layout: Any,
     ) -> list[Source]:
         """The distinct sources that `compile_tools` compiles for these tools, in order of first use."""
     def tools_text(self, tools: str | bytes | Sequence[dict[str, Any]]) -> bytes:
@@ -211,6 +227,7 @@ class Compiler:
         property_order: str = "declared",
         whitespace: str = "flexible",
         lenient: bool = False,
+        **layout: Any,
     ) -> tuple[int, list[Source]]:
         """How many sources these tools have, and those of them that are not in memory."""
     def missing_sources(self, sources: Sequence[Source]) -> list[Source]:

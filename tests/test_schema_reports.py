@@ -229,7 +229,20 @@ def test_5_shallow_overlapping_one_of_is_exact(depth: int) -> None:
     for make in (_apart, _by_type, _patterns):
         schema = make(depth)
         grammar, judge = compiled(schema), Judge(schema)
-        for value in ["", "0", "01", "000", "0101", "1", {}, [], {"x": []}, {"x": "s"}, [["s"]], {"kind": "r", "next": 1}]:
+        for value in [
+            "",
+            "0",
+            "01",
+            "000",
+            "0101",
+            "1",
+            {},
+            [],
+            {"x": []},
+            {"x": "s"},
+            [["s"]],
+            {"kind": "r", "next": 1},
+        ]:
             assert accepts(grammar, json.dumps(value)) == judge.is_valid(value), (make, value)
 
 
@@ -308,7 +321,23 @@ def test_8_every_spelling_of_a_number(text: str) -> None:
 def test_8_multiples_are_decimal(step: Any, bounds: dict[str, Any]) -> None:
     schema = {"type": "number", "multipleOf": step, **bounds}
     grammar = compiled(schema)
-    for text in ("0.07", "0.075", "0", "-0", "0.1", "0.30", "3", "2.5", "-2.5", "1.5", "6.9", "7.00", "10", "-1.5", "21"):
+    for text in (
+        "0.07",
+        "0.075",
+        "0",
+        "-0",
+        "0.1",
+        "0.30",
+        "3",
+        "2.5",
+        "-2.5",
+        "1.5",
+        "6.9",
+        "7.00",
+        "10",
+        "-1.5",
+        "21",
+    ):
         assert accepts(grammar, text) == _judged(schema, text), text
 
 

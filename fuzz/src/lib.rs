@@ -7,10 +7,11 @@ pub mod mutate;
 
 use std::sync::{Arc, OnceLock};
 
+use gramary_compiler::schema::Whitespace;
 use gramary_compiler::vocab::{TokenSpec, Vocabulary};
 use gramary_compiler::Limits;
 use gramary_runtime::tagging::{Frame, NameTemplate, OnError, ToolOptions};
-use gramary_runtime::{Engine, Grammar, Matcher, SchemaOptions, Source, Tokens};
+use gramary_runtime::{Bounds, Engine, Grammar, Matcher, SchemaOptions, Source, Tokens};
 
 /// A target and what its mutations start from.
 pub struct Target {
@@ -111,7 +112,12 @@ fn walk(grammar: &Arc<Grammar>, choices: &[u8]) {
 }
 
 fn compile(source: &Source, data: &[u8]) {
-    if let Ok((grammar, _)) = engine().grammar(source, data, limits()) {
+    let bounds = match data.len() % 4 {
+        0 => Bounds::NONE,
+        1 => Bounds { whitespace: 1, digits: 2, ascii: true },
+        _ => Bounds::default(),
+    };
+    if let Ok((grammar, _)) = engine().grammar_within(source, data, limits(), bounds) {
         let choices: Vec<u8> = data.iter().rev().take(3).copied().collect();
         walk(&grammar, &choices);
     }
@@ -120,7 +126,12 @@ fn compile(source: &Source, data: &[u8]) {
 /// JSON Schema text, with both orders and both kinds of whitespace.
 pub fn json_schema(data: &[u8]) {
     let sum = data.iter().fold(0u8, |a, &b| a.wrapping_add(b));
-    let options = SchemaOptions { any_order: sum & 1 == 1, compact: sum & 2 == 2, lenient: sum & 4 == 4 };
+    let space = match sum >> 3 & 3 {
+        0 | 1 => Whitespace::Flexible,
+        2 => Whitespace::Compact,
+        _ => Whitespace::Indent(sum as u32 >> 5, ",".into(), ": ".into()),
+    };
+    let options = SchemaOptions { any_order: sum & 1 == 1, space, lenient: sum & 4 == 4, ..SchemaOptions::default() };
     compile(&Source::Schema(options), data);
 }
 
@@ -140,7 +151,8 @@ pub fn tools(data: &[u8]) {
         let Ok(begin) = NameTemplate::parse("<f={name}>") else { return };
         let frame = Frame { triggers: vec![b"<f=".to_vec()], ..Frame::default() };
         let schema = SchemaOptions::default();
-        let options = ToolOptions { begin, end: "</f>", frame, on_error, schema, limits: limits() };
+        let bounds = Bounds::default();
+        let options = ToolOptions { begin, end: "</f>", frame, on_error, schema, bounds, limits: limits() };
         if let Ok(compiled) = engine().tools(data, &options) {
             walk(&compiled.grammar, b"<fa");
         }

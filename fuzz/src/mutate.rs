@@ -132,7 +132,7 @@ pub fn run(
         before(&input);
         let started = Instant::now();
         let ended = std::panic::catch_unwind(|| (target.run)(&input));
-        if ended.is_err() || started.elapsed() > Duration::from_secs(20) {
+        if ended.is_err() || started.elapsed() > Duration::from_secs(60) {
             return Err(input);
         }
         // What still compiles is a better place to go on from than the seeds alone; kept at random, within bounds.

@@ -148,6 +148,9 @@ pub struct OtherProperties {
 pub struct Separators {
     /// Between a bracket and its neighbour inside.
     pub pad: Expr,
+    /// Before a closing bracket, where that is something else than `pad`; brackets with nothing in them then touch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub close: Option<Expr>,
     /// The item separator with its whitespace, e.g. `ws "," ws`.
     pub comma: Expr,
     /// The key separator with its whitespace, e.g. `ws ":" ws`.
@@ -220,6 +223,7 @@ impl Separators {
         let ws = || Expr::Class(vec![(b'\t', b'\n'), (b'\r', b'\r'), (b' ', b' ')]).star();
         Separators {
             pad: ws(),
+            close: None,
             comma: Expr::seq([ws(), Expr::lit(","), ws()]),
             colon: Expr::seq([ws(), Expr::lit(":"), ws()]),
         }
@@ -230,14 +234,25 @@ impl Separators {
         let ws = || Expr::Class(vec![(b'\t', b'\n'), (b'\r', b'\r'), (b' ', b' ')]).repeat(0, Some(most));
         Separators {
             pad: ws(),
+            close: None,
             comma: Expr::seq([ws(), Expr::lit(","), ws()]),
             colon: Expr::seq([ws(), Expr::lit(":"), ws()]),
         }
     }
 
+    /// Between items and between key and value as given, and nothing else.
+    pub fn exactly(comma: &str, colon: &str) -> Separators {
+        Separators { pad: Expr::Empty, close: None, comma: Expr::lit(comma), colon: Expr::lit(colon) }
+    }
+
+    /// What stands before a closing bracket that is not empty.
+    pub fn before_close(&self) -> &Expr {
+        self.close.as_ref().unwrap_or(&self.pad)
+    }
+
     /// No whitespace at all.
     pub fn compact() -> Separators {
-        Separators { pad: Expr::Empty, comma: Expr::lit(","), colon: Expr::lit(":") }
+        Separators::exactly(",", ":")
     }
 }
 

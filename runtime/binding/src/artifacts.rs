@@ -12,9 +12,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::compiler::{limits_of, schema_options, PyLimits};
+use crate::compiler::{limits_of, PyLimits};
 use crate::errors::{compile_error, vocab_error, Origin};
 use crate::json::text_of;
+use crate::options::Reading;
 
 /// A digest and bytes, as Python gets them.
 pub type Named<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
@@ -65,7 +66,9 @@ impl PySource {
 #[pymethods]
 impl PySource {
     #[new]
-    #[pyo3(signature = (kind, text, *, property_order = "declared", whitespace = "flexible", lenient = false, root = "root"))]
+    #[pyo3(signature = (
+        kind, text, *, property_order = "declared", whitespace = "flexible", lenient = false, root = "root", **more
+    ))]
     fn new(
         kind: &str,
         text: &Bound<'_, PyAny>,
@@ -73,9 +76,10 @@ impl PySource {
         whitespace: &str,
         lenient: bool,
         root: &str,
+        more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PySource> {
         let source = match kind {
-            "json_schema" => Source::Schema(schema_options(property_order, whitespace, lenient)?),
+            "json_schema" => Source::Schema(Reading::of(property_order, whitespace, lenient, more)?.schema),
             "ebnf" => Source::Ebnf { root: root.into() },
             _ => Source::from_parts(kind, "{}").map_err(PyValueError::new_err)?,
         };

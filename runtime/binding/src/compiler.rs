@@ -9,7 +9,7 @@ use gramary_compiler::unit::{Digest, Link};
 use gramary_compiler::Limits;
 use gramary_runtime::structural::StructuralOptions;
 use gramary_runtime::tagging::{tool_sources, Frame, NameTemplate, OnError, TagSpec, ToolError, ToolOptions};
-use gramary_runtime::{Engine, SchemaOptions, Source};
+use gramary_runtime::{Bounds, Engine, Source};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -18,6 +18,7 @@ use crate::artifacts::{digest_of, named, parse_manifest, shared, Named, PySource
 use crate::errors::{compile_error, tool_error, Origin};
 use crate::grammar::PyGrammar;
 use crate::json::text_of;
+use crate::options::{choice, Reading};
 use crate::vocabulary::PyVocabulary;
 
 #[pyclass(name = "Limits", module = "gramary.runtime._core", frozen, from_py_object)]
@@ -72,22 +73,6 @@ pub fn limits_of(limits: Option<PyLimits>) -> Limits {
     limits.map_or_else(Limits::default, |l| l.limits)
 }
 
-fn choice<T: Copy>(name: &str, value: &str, choices: &[(&str, T)]) -> PyResult<T> {
-    choices.iter().find(|c| c.0 == value).map(|c| c.1).ok_or_else(|| {
-        let names: Vec<&str> = choices.iter().map(|c| c.0).collect();
-        PyValueError::new_err(format!("{name} must be one of {}, not {value:?}", names.join(", ")))
-    })
-}
-
-pub fn schema_options(order: &str, whitespace: &str, lenient: bool) -> PyResult<SchemaOptions> {
-    Ok(SchemaOptions {
-        any_order: choice("property_order", order, &[("declared", false), ("any", true)])?,
-        compact: choice("whitespace", whitespace, &[("flexible", false), ("compact", true)])?,
-        lenient,
-        max_whitespace: None,
-    })
-}
-
 fn bytes(strings: Vec<String>) -> Vec<Vec<u8>> {
     strings.into_iter().map(String::into_bytes).collect()
 }
@@ -118,7 +103,10 @@ impl PyCompiler {
         Ok(PyCompiler { engine: Arc::new(engine) })
     }
 
-    #[pyo3(signature = (schema, *, property_order = "declared", whitespace = "flexible", lenient = false, limits = None))]
+    #[pyo3(signature = (
+        schema, *, property_order = "declared", whitespace = "flexible", lenient = false, limits = None, **more
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of a Python function
     fn compile_json_schema(
         &self,
         py: Python<'_>,
@@ -127,24 +115,31 @@ impl PyCompiler {
         whitespace: &str,
         lenient: bool,
         limits: Option<PyLimits>,
+        more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyGrammar> {
-        let options = schema_options(property_order, whitespace, lenient)?;
-        self.compile(py, Source::Schema(options), Text::of(schema)?, limits)
+        let read = Reading::of(property_order, whitespace, lenient, more)?;
+        self.compile(py, Source::Schema(read.schema), Text::of(schema)?, limits, read.bounds)
     }
 
     #[pyo3(signature = (pattern, *, limits = None))]
     fn compile_regex(&self, py: Python<'_>, pattern: &str, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
-        self.compile(py, Source::Regex, Text(Cow::Borrowed(pattern.as_bytes())), limits)
+        self.compile(py, Source::Regex, Text(Cow::Borrowed(pattern.as_bytes())), limits, Bounds::NONE)
     }
 
     #[pyo3(signature = (grammar, *, root = "root", limits = None))]
     fn compile_ebnf(&self, py: Python<'_>, grammar: &str, root: &str, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
-        self.compile(py, Source::Ebnf { root: root.into() }, Text(Cow::Borrowed(grammar.as_bytes())), limits)
+        self.compile(
+            py,
+            Source::Ebnf { root: root.into() },
+            Text(Cow::Borrowed(grammar.as_bytes())),
+            limits,
+            Bounds::NONE,
+        )
     }
 
     #[pyo3(signature = (choices, *, limits = None))]
     fn compile_choice(&self, py: Python<'_>, choices: &str, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
-        self.compile(py, Source::Choice, Text(Cow::Borrowed(choices.as_bytes())), limits)
+        self.compile(py, Source::Choice, Text(Cow::Borrowed(choices.as_bytes())), limits, Bounds::NONE)
     }
 
     #[pyo3(signature = (
@@ -162,7 +157,7 @@ impl PyCompiler {
         lenient: bool,
         limits: Option<PyLimits>,
     ) -> PyResult<PyGrammar> {
-        let schema = schema_options(property_order, whitespace, lenient)?;
+        let schema = Reading::of(property_order, whitespace, lenient, None)?.schema;
         let options = StructuralOptions { schema, allow_spelled_markers: !forbid_spelled_markers };
         let text = Text::of(tag)?;
         let compiled = py
@@ -187,7 +182,7 @@ impl PyCompiler {
         lenient: bool,
         limits: Option<PyLimits>,
     ) -> PyResult<Vec<PySource>> {
-        let schema = schema_options(property_order, whitespace, lenient)?;
+        let schema = Reading::of(property_order, whitespace, lenient, None)?.schema;
         let options = StructuralOptions { schema, allow_spelled_markers: !forbid_spelled_markers };
         let text = Text::of(tag)?;
         let sources = py
@@ -198,13 +193,13 @@ impl PyCompiler {
 
     #[pyo3(signature = (ir, *, limits = None))]
     fn compile_ir(&self, py: Python<'_>, ir: &str, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
-        self.compile(py, Source::Ir, Text(Cow::Borrowed(ir.as_bytes())), limits)
+        self.compile(py, Source::Ir, Text(Cow::Borrowed(ir.as_bytes())), limits, Bounds::NONE)
     }
 
     #[pyo3(signature = (
         tools, *, begin = "<function={name}>", end = "</function>", trigger = None, stops = Vec::new(),
         excludes = Vec::new(), min_calls = 0, max_calls = None, stop_after_last = false, on_error = "raise",
-        property_order = "declared", whitespace = "flexible", lenient = false, limits = None
+        property_order = "declared", whitespace = "flexible", lenient = false, limits = None, **more
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of a Python function
     fn compile_tools(
@@ -224,7 +219,9 @@ impl PyCompiler {
         whitespace: &str,
         lenient: bool,
         limits: Option<PyLimits>,
+        more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyGrammar> {
+        let read = Reading::of(property_order, whitespace, lenient, more)?;
         let template = NameTemplate::parse(begin).map_err(|e| compile_error(py, e, Origin::Schema))?;
         let trigger = trigger.map_or_else(|| template.before.as_bytes().to_vec(), String::into_bytes);
         let on_error = choice(
@@ -244,7 +241,8 @@ impl PyCompiler {
                 stop_after_last,
             },
             on_error,
-            schema: schema_options(property_order, whitespace, lenient)?,
+            schema: read.schema,
+            bounds: read.bounds,
             limits: limits_of(limits),
         };
         let text = Text::of(tools)?;
@@ -260,7 +258,7 @@ impl PyCompiler {
 
     #[pyo3(signature = (
         tags, triggers, *, stops = Vec::new(), excludes = Vec::new(), min_calls = 0, max_calls = None,
-        stop_after_last = false, property_order = "declared", whitespace = "flexible", lenient = false, limits = None
+        stop_after_last = false, property_order = "declared", whitespace = "flexible", lenient = false, limits = None, **more
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of a Python function
     fn compile_tags(
@@ -277,8 +275,10 @@ impl PyCompiler {
         whitespace: &str,
         lenient: bool,
         limits: Option<PyLimits>,
+        more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyGrammar> {
-        let schema = Source::Schema(schema_options(property_order, whitespace, lenient)?);
+        let read = Reading::of(property_order, whitespace, lenient, more)?;
+        let schema = Source::Schema(read.schema);
         let limits = limits_of(limits);
         let frame = Frame {
             triggers: bytes(triggers),
@@ -299,12 +299,13 @@ impl PyCompiler {
             warnings.extend(content.warnings.iter().map(|w| (Some(index), w.clone())));
             specs.push(TagSpec { begin: Cow::Borrowed(begin.as_bytes()), content, end: end.as_bytes() });
         }
-        let grammar =
-            py.detach(|| self.engine.tags(&specs, &frame, limits)).map_err(|e| compile_error(py, e, Origin::Schema))?;
+        let grammar = py
+            .detach(|| self.engine.tags(&specs, &frame, read.bounds, limits))
+            .map_err(|e| compile_error(py, e, Origin::Schema))?;
         Ok(PyGrammar { grammar, warnings, faults: vec![], offered: None })
     }
 
-    #[pyo3(signature = (tools, *, property_order = "declared", whitespace = "flexible", lenient = false))]
+    #[pyo3(signature = (tools, *, property_order = "declared", whitespace = "flexible", lenient = false, **more))]
     fn sources_of_tools(
         &self,
         py: Python<'_>,
@@ -312,8 +313,9 @@ impl PyCompiler {
         property_order: &str,
         whitespace: &str,
         lenient: bool,
+        more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Vec<PySource>> {
-        let source = Source::Schema(schema_options(property_order, whitespace, lenient)?);
+        let source = Source::Schema(Reading::of(property_order, whitespace, lenient, more)?.schema);
         let text = Text::of(tools)?;
         let texts = py.detach(|| tool_sources(&text.0)).map_err(|e| compile_error(py, e, Origin::Schema))?;
         Ok(texts.into_iter().map(|text| PySource::of(source.clone(), text)).collect())
@@ -324,7 +326,7 @@ impl PyCompiler {
         Ok(PyBytes::new(py, &Text::of(tools)?.0))
     }
 
-    #[pyo3(signature = (tools, *, property_order = "declared", whitespace = "flexible", lenient = false))]
+    #[pyo3(signature = (tools, *, property_order = "declared", whitespace = "flexible", lenient = false, **more))]
     fn missing_of_tools(
         &self,
         py: Python<'_>,
@@ -332,8 +334,9 @@ impl PyCompiler {
         property_order: &str,
         whitespace: &str,
         lenient: bool,
+        more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<(usize, Vec<PySource>)> {
-        let source = Source::Schema(schema_options(property_order, whitespace, lenient)?);
+        let source = Source::Schema(Reading::of(property_order, whitespace, lenient, more)?.schema);
         let text = Text::of(tools)?;
         let found = py.detach(|| {
             let texts = tool_sources(&text.0)?;
@@ -524,15 +527,23 @@ fn digests(all: &[Bound<'_, PyBytes>]) -> PyResult<Vec<Digest>> {
 }
 
 impl PyCompiler {
-    fn compile(&self, py: Python<'_>, source: Source, text: Text<'_>, limits: Option<PyLimits>) -> PyResult<PyGrammar> {
+    fn compile(
+        &self,
+        py: Python<'_>,
+        source: Source,
+        text: Text<'_>,
+        limits: Option<PyLimits>,
+        bounds: Bounds,
+    ) -> PyResult<PyGrammar> {
         let origin = match source {
             Source::Regex => Origin::Pattern,
             Source::Ebnf { .. } | Source::Choice => Origin::Grammar,
             Source::Schema(_) | Source::Ir => Origin::Schema,
         };
         let limits = limits_of(limits);
-        let (grammar, compiled) =
-            py.detach(|| self.engine.grammar(&source, &text.0, limits)).map_err(|e| compile_error(py, e, origin))?;
+        let (grammar, compiled) = py
+            .detach(|| self.engine.grammar_within(&source, &text.0, limits, bounds))
+            .map_err(|e| compile_error(py, e, origin))?;
         let warnings = compiled.warnings.iter().map(|w| (None, w.clone())).collect();
         Ok(PyGrammar { grammar, warnings, faults: vec![], offered: None })
     }

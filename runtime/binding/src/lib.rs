@@ -6,6 +6,7 @@ mod compiler;
 mod errors;
 mod grammar;
 mod json;
+mod options;
 mod vocabulary;
 
 use pyo3::prelude::*;

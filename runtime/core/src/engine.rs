@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::Bounds;
 use crate::grammar::{Grammar, TagMap};
 use crate::structural::Skeletons;
 use crate::table::Tokens;
@@ -35,12 +36,18 @@ pub struct SchemaOptions {
     #[serde(skip_serializing_if = "is_default")]
     pub any_order: bool,
     #[serde(skip_serializing_if = "is_default")]
-    pub compact: bool,
+    pub space: schema::Whitespace,
     #[serde(skip_serializing_if = "is_default")]
     pub lenient: bool,
     /// Most whitespace characters in a row.
     #[serde(skip_serializing_if = "is_default")]
     pub max_whitespace: Option<u32>,
+    /// The draft, whatever `$schema` says.
+    #[serde(skip_serializing_if = "is_default")]
+    pub draft: Option<schema::Draft>,
+    /// Other documents as one JSON object, by their URIs; empty: none.
+    #[serde(skip_serializing_if = "is_default")]
+    pub registry: String,
 }
 
 /// Options are written without those that have their default: a new one leaves the keys of sources as they were.
@@ -52,13 +59,23 @@ impl SchemaOptions {
     fn to_front_end(&self) -> schema::Options {
         schema::Options {
             order: if self.any_order { ir::PropertyOrder::Any } else { ir::PropertyOrder::Declared },
-            space: match self.max_whitespace {
-                _ if self.compact => schema::Whitespace::Compact,
-                None => schema::Whitespace::Flexible,
-                Some(most) => schema::Whitespace::Exactly(ir::Separators::at_most(most)),
+            space: match (&self.space, self.max_whitespace) {
+                (schema::Whitespace::Flexible, Some(most)) => schema::Whitespace::AtMost(most),
+                (space, _) => space.clone(),
             },
             lenient: self.lenient,
-            ..schema::Options::default()
+            draft: self.draft,
+        }
+    }
+
+    /// The documents that references may lead to.
+    fn documents(&self, budget: &Budget) -> Result<Vec<(String, serde_json::Value)>> {
+        if self.registry.is_empty() {
+            return Ok(vec![]);
+        }
+        match schema::parse(self.registry.as_bytes(), budget)? {
+            serde_json::Value::Object(map) => Ok(map.into_iter().collect()),
+            _ => Err(CompileError::invalid("", "the registry must map URIs to schemas")),
         }
     }
 }
@@ -261,7 +278,8 @@ impl Engine {
         let (grammar, warnings) = match source {
             Source::Schema(options) => {
                 let value = schema::parse(text, &budget)?;
-                let compiled = schema::compile(&value, &options.to_front_end(), &budget)?;
+                let registry = options.documents(&budget)?;
+                let compiled = schema::compile_with(&value, &registry, &options.to_front_end(), &budget)?;
                 (compiled.grammar, compiled.warnings)
             }
             Source::Regex => {
@@ -287,10 +305,21 @@ impl Engine {
 
     /// A grammar of its own for one source.
     pub fn grammar(&self, source: &Source, text: &[u8], limits: Limits) -> Result<(Arc<Grammar>, Arc<Compiled>)> {
+        self.grammar_within(source, text, limits, Bounds::NONE)
+    }
+
+    /// The same with bounds on whitespace and digits.
+    pub fn grammar_within(
+        &self,
+        source: &Source,
+        text: &[u8],
+        limits: Limits,
+        bounds: Bounds,
+    ) -> Result<(Arc<Grammar>, Arc<Compiled>)> {
         let compiled = self.artifact(source, text, &limits)?;
         self.check_tokens(&compiled)?;
         let program = Program::of(&self.store, compiled.artifact.clone());
-        Ok((self.bind(program, limits, None), compiled))
+        Ok((self.bind(program, limits, bounds, None), compiled))
     }
 
     /// Whether the tokens that units name are tokens of this vocabulary.
@@ -316,8 +345,9 @@ impl Engine {
     }
 
     /// A grammar for a program put together by the caller.
-    pub fn bind(&self, program: Program, limits: Limits, tags: Option<TagMap>) -> Arc<Grammar> {
-        Arc::new(Grammar::new(self.tokens.clone(), program, limits, tags, self.stop_tokens.clone(), self.model_vocab))
+    pub fn bind(&self, program: Program, limits: Limits, bounds: Bounds, tags: Option<TagMap>) -> Arc<Grammar> {
+        let (tokens, stops) = (self.tokens.clone(), self.stop_tokens.clone());
+        Arc::new(Grammar::new(tokens, program, limits, tags, stops, self.model_vocab).within(bounds))
     }
 
     /// Make room: sources that were used longest ago go first, down to three quarters of the budget. Entries are built

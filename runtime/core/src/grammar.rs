@@ -18,6 +18,7 @@ use gramary_compiler::Limits;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::bounds::Bounds;
 use crate::matcher::Record;
 use crate::table::{Table, Tokens};
 
@@ -69,6 +70,8 @@ pub struct Grammar {
     pub tags: Option<TagMap>,
     /// Stop tokens of matchers that name none.
     pub stop_tokens: Box<[u32]>,
+    /// What matchers bound besides.
+    pub bounds: Bounds,
     /// Words of a row: the model's vocabulary, which may be padded beyond the tokenizer's.
     pub row_words: usize,
     pub(crate) table: RwLock<Table>,
@@ -109,12 +112,19 @@ impl Grammar {
             program,
             limits,
             tags,
+            bounds: Bounds::NONE,
             stop_tokens,
             table: RwLock::new(table),
             records: Mutex::default(),
             flushes: AtomicU64::new(0),
             flush_at: AtomicUsize::new(memory),
         }
+    }
+
+    /// The same with bounds. Not before a matcher is made.
+    pub fn within(mut self, bounds: Bounds) -> Grammar {
+        self.bounds = bounds;
+        self
     }
 
     /// Start a new generation of the table if it has outgrown its budget. The caller holds no lock.

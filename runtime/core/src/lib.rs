@@ -1,6 +1,7 @@
 //! Running requests: compiled grammars, matchers, masks. No Python types.
 
 pub mod batch;
+pub mod bounds;
 pub mod engine;
 pub mod exchange;
 pub mod grammar;
@@ -11,6 +12,7 @@ pub mod table;
 pub mod tagging;
 pub mod warm;
 
+pub use bounds::Bounds;
 pub use engine::{Compiled, Engine, EngineStats, SchemaOptions, Source};
 pub use grammar::{Grammar, GrammarStats, Place, TagMap, TagStates};
 pub use matcher::{Matcher, MatcherError, TagEvent};

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
+use crate::bounds::{beyond, Lexer, Verdict};
 use crate::grammar::{Grammar, Place};
 use crate::table::Table;
 
@@ -43,6 +44,15 @@ struct Step {
     /// The tag that is open.
     tag: Option<u32>,
     terminated: bool,
+    lexer: Lexer,
+}
+
+impl Step {
+    fn start(grammar: &Grammar, set: u32) -> Step {
+        // Among tags, JSON begins with the first of them.
+        let lexer = if grammar.tags.is_some() { Lexer::OFF } else { Lexer::START };
+        Step { set, at: 0, events: 0, tag: None, terminated: false, lexer }
+    }
 }
 
 /// What a flush must know of a matcher.
@@ -114,7 +124,7 @@ impl Matcher {
         let stop_tokens = stop_tokens.map_or_else(|| grammar.stop_tokens.clone(), Into::into);
         let mut table = grammar.table.write();
         let set = table.machine.start();
-        let step = Step { set, at: 0, events: 0, tag: None, terminated: false };
+        let step = Step::start(&grammar, set);
         let record = Arc::new(Mutex::new(Record {
             steps: VecDeque::from([step]),
             events: VecDeque::new(),
@@ -178,6 +188,9 @@ impl Matcher {
                     Access::Write(t) => t.find_recipe(step.set),
                 };
                 access.table().write(recipe, row);
+                if self.grammar.bounds.any() {
+                    self.within_bounds(access, step, row)?;
+                }
             }
             if step.terminated || access.table().machine.is_done(step.set) {
                 for &t in self.stop_tokens.iter() {
@@ -375,13 +388,106 @@ impl Matcher {
                 events.truncate(had);
                 return Some(None);
             }
+            let (before, tag) = (step.set, step.tag);
             step.set = set;
             step.at += 1;
             if self.grammar.tags.is_some() {
                 self.watch(access.table(), &mut step, events);
             }
+            if self.grammar.bounds.any() && !self.admits(access, &mut step, (before, b, tag), events)? {
+                events.truncate(had);
+                return Some(None);
+            }
         }
         Some(Some(step))
+    }
+
+    /// Read a byte for the bounds: `before` is the set that took it, `tag` what was open then. False: beyond a bound;
+    /// `None`: a memo is missing.
+    #[inline]
+    fn admits(
+        &self,
+        access: &mut Access<'_>,
+        step: &mut Step,
+        (before, b, tag): (u32, u8, Option<u32>),
+        events: &VecDeque<TagEvent>,
+    ) -> Option<bool> {
+        if self.grammar.tags.is_some() {
+            match (tag, step.tag) {
+                (_, None) => {
+                    step.lexer = Lexer::OFF;
+                    return Some(true);
+                }
+                (None, Some(_)) => {
+                    step.lexer = Lexer::START;
+                    // The byte is the last of the tag's begin, unless the tag shows one byte late.
+                    if events.back().is_some_and(|e| e.at == step.at) {
+                        return Some(true);
+                    }
+                }
+                _ => {}
+            }
+        }
+        match step.lexer.feed(&self.grammar.bounds, b) {
+            Verdict::Fine => Some(true),
+            Verdict::Never => Some(false),
+            Verdict::Beyond(kind) => {
+                let Access::Write(table) = access else { return None };
+                let machine = &mut table.machine;
+                let forced = !machine.is_done(before) && machine.next_bytes(before, 256).into_iter().all(kind);
+                Some(forced)
+            }
+        }
+    }
+
+    /// Take the tokens out of a row that would go beyond a bound. `None`: a memo is missing.
+    fn within_bounds(&self, access: &mut Access<'_>, step: Step, row: &mut [u32]) -> Option<()> {
+        let (bounds, runs) = (&self.grammar.bounds, &self.grammar.tokens.bounded);
+        if bounds.ascii && !step.lexer.is_off() {
+            row.iter_mut().zip(runs.ascii.iter()).for_each(|(w, a)| *w &= a);
+        }
+        let set = |row: &[u32], t: u32| row[t as usize / 32] >> (t % 32) & 1 == 1;
+        let mut ignored = VecDeque::new();
+        let (spaces, digits) = step.lexer.room(bounds).unwrap_or((u32::MAX, u32::MAX));
+        // A set that loops on whitespace has another way on: nothing beyond the room is forced.
+        let mut free: Option<bool> = None;
+        for t in beyond(&runs.spaces, spaces) {
+            if !set(row, t) {
+                continue;
+            }
+            let free = match free {
+                Some(known) => known,
+                None => *free.insert(self.loops_on_space(access, step.set)?),
+            };
+            let bytes = self.grammar.tokens.vocab.bytes(t);
+            if free || self.advance_bytes(access, step, bytes, &mut ignored)?.is_none() {
+                row[t as usize / 32] &= !(1 << (t % 32));
+            }
+        }
+        let inner = bounds.whitespace.min(bounds.digits);
+        for t in beyond(&runs.digits, digits).chain(beyond(&runs.inner, inner)) {
+            let bytes = self.grammar.tokens.vocab.bytes(t);
+            if set(row, t) && self.advance_bytes(access, step, bytes, &mut ignored)?.is_none() {
+                row[t as usize / 32] &= !(1 << (t % 32));
+            }
+        }
+        Some(())
+    }
+
+    /// Whether a set goes on with any whitespace to one that loops on it.
+    fn loops_on_space(&self, access: &mut Access<'_>, set: u32) -> Option<bool> {
+        let next = access.step(set, b' ')?;
+        if next == DEAD_SET {
+            return Some(false);
+        }
+        for from in [set, next] {
+            for b in [b' ', b'\n', b'\r', b'\t'] {
+                if access.step(from, b)? != next {
+                    return Some(false);
+                }
+            }
+        }
+        Some(true)
     }
 
     /// Note the tag that the last byte opened or closed.
@@ -487,7 +593,7 @@ impl Matcher {
         let set = table.machine.start();
         let mut record = self.record.lock();
         record.steps.clear();
-        record.steps.push_back(Step { set, at: 0, events: 0, tag: None, terminated: false });
+        record.steps.push_back(Step::start(&self.grammar, set));
         record.events.clear();
         (record.first_event, record.unreported, record.tokens) = (0, 0, 0);
     }

@@ -17,6 +17,7 @@ use gramary_compiler::{Budget, CompileError, Limits, Result};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use crate::bounds::Bounds;
 use crate::engine::{Compiled, Engine, SchemaOptions, Source};
 use crate::grammar::{Grammar, TagMap, TagStates};
 
@@ -160,7 +161,7 @@ impl Engine {
         let root = parts[plan.root as usize];
         let program = Program { store: self.store.clone(), local, root: root.link, nullable: root.nullable, pins };
         let tags = (!tags.choices.is_empty()).then_some(tags);
-        Ok(CompiledStructure { grammar: self.bind(program, limits, tags), warnings })
+        Ok(CompiledStructure { grammar: self.bind(program, limits, Bounds::NONE, tags), warnings })
     }
 
     /// The distinct sources that a structural tag is made of, in order of first use.

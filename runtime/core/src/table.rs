@@ -22,6 +22,8 @@ use crate::exchange::{Offers, Recorder, Slot};
 pub struct Tokens {
     pub vocab: Vocabulary,
     pub masks: VocabMasks,
+    /// What bounds look at.
+    pub bounded: crate::bounds::Runs,
     pub hits: AtomicU64,
     pub builds: AtomicU64,
     /// What was read from disk, until a unit asks for it.
@@ -59,7 +61,9 @@ pub struct Loaded {
 impl Tokens {
     pub fn new(vocab: Vocabulary) -> Tokens {
         let masks = VocabMasks::of(&vocab);
+        let bounded = crate::bounds::Runs::of(&vocab);
         Tokens {
+            bounded,
             vocab,
             masks,
             hits: AtomicU64::new(0),

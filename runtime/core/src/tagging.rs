@@ -11,6 +11,7 @@ use gramary_compiler::unit::{has_byte, Digest, Link, Node, Unit};
 use gramary_compiler::{Budget, CompileError, Limits};
 use rustc_hash::FxHashMap;
 
+use crate::bounds::Bounds;
 use crate::engine::{Compiled, Engine, SchemaOptions, Source};
 use crate::grammar::{Grammar, TagMap, TagStates};
 
@@ -99,6 +100,7 @@ pub struct ToolOptions<'a> {
     pub frame: Frame,
     pub on_error: OnError,
     pub schema: SchemaOptions,
+    pub bounds: Bounds,
     pub limits: Limits,
 }
 
@@ -179,7 +181,8 @@ impl Engine {
                 }
             })
             .collect();
-        let grammar = self.tags(&tags, &options.frame, options.limits.clone()).map_err(whole)?;
+        let limits = options.limits.clone();
+        let grammar = self.tags(&tags, &options.frame, options.bounds, limits).map_err(whole)?;
         Ok(CompiledTools { grammar, faults, offered, contents })
     }
 
@@ -192,8 +195,14 @@ impl Engine {
         Ok(compiled)
     }
 
-    /// Free text in which `tags` may occur after their triggers.
-    pub fn tags(&self, tags: &[TagSpec<'_>], frame: &Frame, limits: Limits) -> Result<Arc<Grammar>, CompileError> {
+    /// Free text in which `tags` may occur after their triggers. `bounds` read what is inside of a tag as JSON.
+    pub fn tags(
+        &self,
+        tags: &[TagSpec<'_>],
+        frame: &Frame,
+        bounds: Bounds,
+        limits: Limits,
+    ) -> Result<Arc<Grammar>, CompileError> {
         // Each tag belongs to the longest trigger that its begin starts with.
         let mut by_trigger: Vec<Vec<u32>> = vec![vec![]; frame.triggers.len()];
         for (i, tag) in tags.iter().enumerate() {
@@ -280,7 +289,7 @@ impl Engine {
         let mut pins: Vec<_> = tags.iter().map(|t| t.content.artifact.clone()).collect();
         pins.dedup_by_key(|p| Arc::as_ptr(p));
         let program = Program { store: self.store.clone(), local, root, nullable: unit.nullable, pins };
-        Ok(self.bind(program, limits, Some(map)))
+        Ok(self.bind(program, limits, bounds, Some(map)))
     }
 
     /// Whether the content may begin with a byte that a hole excludes.

@@ -6,7 +6,7 @@ use gramary_compiler::entry::TokenSet;
 use gramary_compiler::vocab::{TokenSpec, Vocabulary};
 use gramary_compiler::Limits;
 use gramary_runtime::tagging::{Frame, NameTemplate, OnError, ToolOptions};
-use gramary_runtime::{Engine, Grammar, Matcher, SchemaOptions, Source, Tokens};
+use gramary_runtime::{Bounds, Engine, Grammar, Matcher, SchemaOptions, Source, Tokens};
 
 /// Words of up to three letters, JSON punctuation, every byte, and one special token.
 fn vocabulary() -> Vocabulary {
@@ -181,6 +181,7 @@ fn tools(e: &Engine, list: &str) -> Arc<Grammar> {
         frame: Frame { triggers: vec![b"<function=".to_vec()], ..Frame::default() },
         on_error: OnError::Raise,
         schema: SchemaOptions::default(),
+        bounds: Bounds::default(),
         limits: Limits::default(),
     };
     e.tools(list.as_bytes(), &options).unwrap().grammar

@@ -253,7 +253,8 @@ impl Writer<'_> {
         self.byte(o.order as u8);
         self.word(o.min_properties);
         self.most(o.max_properties);
-        for e in [&o.space.pad, &o.space.comma, &o.space.colon] {
+        self.byte(o.space.close.is_some() as u8);
+        for e in [&o.space.pad, o.space.before_close(), &o.space.comma, &o.space.colon] {
             self.expr(e);
         }
     }

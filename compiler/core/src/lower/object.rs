@@ -63,7 +63,9 @@ pub fn lower_object(
         asm.states[first as usize].edges.push(quote);
     }
     let exit: &[Op] = if plan.counter { &[Op::Exit { r: 0 }] } else { &[] };
-    if plan.may_be_empty {
+    // Whether the brackets of an empty object touch.
+    let touching = plan.may_be_empty && rule.space.close.is_some();
+    if plan.may_be_empty && !touching {
         let act = asm.act(exit)?;
         asm.states[first as usize].edges.push(Edge { act, ..brace });
     }
@@ -71,11 +73,21 @@ pub fn lower_object(
     asm.states[again as usize].edges.push(quote);
 
     let load = if plan.counter { asm.act(&[Op::Load { r: 0, min: plan.min, max: plan.max }])? } else { PLAIN };
-    let opened = asm.splice(&pieces.pad, &[first], &[PLAIN])?;
+    let mut opened = asm.splice(&pieces.pad, &[first], &[PLAIN])?;
+    if touching {
+        let begun = asm.state()?;
+        if pairs_possible {
+            asm.states[begun as usize] = asm.states[opened as usize].clone();
+        }
+        let act = asm.act(exit)?;
+        asm.states[begun as usize].edges.push(Edge { act, ..brace });
+        asm.states[begun as usize].edges.sort_unstable();
+        opened = begun;
+    }
     asm.states[start as usize].edges.push(Edge { lo: b'{', hi: b'{', act: load, target: opened });
     if pairs_possible {
         let after_value = if plan.single {
-            asm.splice(&pieces.pad, &[close], &[PLAIN])?
+            asm.splice(&pieces.close, &[close], &[PLAIN])?
         } else {
             let closing: Vec<Op> = plan.keyed().then_some(Op::Close).into_iter().chain(exit.iter().copied()).collect();
             let mut going_on = Vec::new();

@@ -9,7 +9,7 @@ use super::flat::*;
 use super::keyword::Kw;
 use super::Compiler;
 use crate::error::{CompileError, Result};
-use crate::ir::{Body, Expr, RuleId};
+use crate::ir::{Body, Expr, RuleId, Separators};
 
 /// Positions that are told apart one by one where items must be counted by rules.
 const POSITIONS: u64 = 256;
@@ -156,22 +156,39 @@ impl<'a> Compiler<'a> {
         Ok(Some(self.brackets(Some(body), min == 0)))
     }
 
-    /// `[`, items, `]`.
-    fn brackets(&self, body: Option<Expr>, may_be_empty: bool) -> Expr {
-        let pad = || self.space.pad.clone();
-        match (body, may_be_empty) {
-            (None, _) => Expr::seq([Expr::lit("["), pad(), Expr::lit("]")]),
-            (Some(b), false) => Expr::seq([Expr::lit("["), pad(), b, pad(), Expr::lit("]")]),
-            (Some(b), true) => {
-                Expr::seq([Expr::lit("["), pad(), Expr::alt([Expr::lit("]"), Expr::seq([b, pad(), Expr::lit("]")])])])
-            }
+    pub(super) fn brackets(&self, body: Option<Expr>, may_be_empty: bool) -> Expr {
+        brackets(&self.space, body, may_be_empty)
+    }
+
+    // Rules that begin behind the opening bracket. Where the brackets of an empty array touch, what pads it belongs to
+    // the first item.
+
+    fn opening(&self, rest: RuleId) -> Expr {
+        match self.space.close {
+            None => Expr::seq([Expr::lit("["), self.space.pad.clone(), Expr::Rule(rest)]),
+            Some(_) => Expr::seq([Expr::lit("["), Expr::Rule(rest)]),
         }
+    }
+
+    fn before_item(&self, first: bool) -> Option<Expr> {
+        match (first, &self.space.close) {
+            (false, _) => Some(self.space.comma.clone()),
+            (true, Some(_)) => Some(self.space.pad.clone()),
+            (true, None) => None,
+        }
+    }
+
+    fn closing(&self, empty: bool) -> Expr {
+        if empty {
+            return Expr::lit("]");
+        }
+        Expr::seq([self.space.before_close().clone(), Expr::lit("]")])
     }
 
     fn item(&mut self, f: &Flat<'a>, i: usize) -> Result<Option<Expr>> {
         let (mut atoms, rest) = self.item_atoms(f, i)?;
         atoms.extend(rest.into_iter().map(|(_, a)| a));
-        self.value(atoms)
+        self.inner(atoms)
     }
 
     /// Arrays whose items are counted by what they match: one rule for each state of progress.
@@ -208,7 +225,7 @@ impl<'a> Compiler<'a> {
             let rule = rules[&state];
             self.rules[rule as usize].body = Body::Expr(body);
         }
-        Ok(Some(Expr::seq([Expr::lit("["), self.space.pad.clone(), Expr::Rule(root)])))
+        Ok(Some(self.opening(root)))
     }
 
     fn next_item(
@@ -222,7 +239,7 @@ impl<'a> Compiler<'a> {
         let mut options = vec![];
         let contains = &f.array.contains;
         if *at >= min && contains.iter().zip(counts).all(|(c, n)| *n >= c.min) {
-            options.push(if *at == 0 { Expr::lit("]") } else { Expr::seq([self.space.pad.clone(), Expr::lit("]")]) });
+            options.push(self.closing(*at == 0));
         }
         if f.array.max.is_none_or(|m| *at < m) {
             let (atoms, rest) = self.item_atoms(f, *at as usize)?;
@@ -258,7 +275,7 @@ impl<'a> Compiler<'a> {
                 atoms.extend(
                     rest.iter().filter(|(node, _)| !evaluated.iter().any(|e| f.under(*e, *node))).map(|(_, a)| *a),
                 );
-                let Some(value) = self.value(atoms)? else { continue };
+                let Some(value) = self.inner(atoms)? else { continue };
                 let state: Progress = ((at + 1).min(last), next);
                 let rule = match rules.get(&state) {
                     Some(r) => *r,
@@ -272,8 +289,8 @@ impl<'a> Compiler<'a> {
                         r
                     }
                 };
-                let comma = if *at == 0 { None } else { Some(self.space.comma.clone()) };
-                options.push(Expr::Seq(comma.into_iter().chain([value, Expr::Rule(rule)]).collect()));
+                options
+                    .push(Expr::Seq(self.before_item(*at == 0).into_iter().chain([value, Expr::Rule(rule)]).collect()));
             }
         }
         Ok(Expr::Alt(options))
@@ -297,7 +314,7 @@ impl<'a> Compiler<'a> {
             return Ok(Some(None));
         }
         let min = f.array.min as u32;
-        let spelled: Vec<Expr> = values.iter().map(|v| self.constant(v, 0)).collect::<Result<_>>()?;
+        let spelled: Vec<Expr> = values.iter().map(|v| self.inner_constant(v, 0)).collect::<Result<_>>()?;
         let first = self.rules.len() as RuleId;
         for _ in 0..1u32 << n {
             self.add_rule("unique".into(), Body::Expr(Expr::Never))?;
@@ -306,19 +323,18 @@ impl<'a> Compiler<'a> {
             let mut options = vec![];
             let count = used.count_ones();
             if count >= min {
-                let pad = (count > 0).then(|| self.space.pad.clone());
-                options.push(Expr::Seq(pad.into_iter().chain([Expr::lit("]")]).collect()));
+                options.push(self.closing(count == 0));
             }
             if count < max {
                 for (i, v) in spelled.iter().enumerate().filter(|(i, _)| used >> i & 1 == 0) {
-                    let comma = (count > 0).then(|| self.space.comma.clone());
+                    let comma = self.before_item(count == 0);
                     let next = Expr::Rule(first + (used | 1 << i));
                     options.push(Expr::Seq(comma.into_iter().chain([v.clone(), next]).collect()));
                 }
             }
             self.rules[(first + used) as usize].body = Body::Expr(Expr::Alt(options));
         }
-        Ok(Some(Some(Expr::seq([Expr::lit("["), self.space.pad.clone(), Expr::Rule(first)]))))
+        Ok(Some(Some(self.opening(first))))
     }
 
     /// The values of a conjunction, if they are finitely many by enumeration.
@@ -371,5 +387,20 @@ impl<'a> Compiler<'a> {
             }
         }
         Ok(Some(unique))
+    }
+}
+
+/// `[`, items, `]`.
+pub(super) fn brackets(space: &Separators, body: Option<Expr>, may_be_empty: bool) -> Expr {
+    let (open, close, pad) = (Expr::lit("["), Expr::lit("]"), || space.pad.clone());
+    let touching = space.close.is_some();
+    match (body, may_be_empty) {
+        (None, _) if touching => Expr::lit("[]"),
+        (None, _) => Expr::seq([open, pad(), close]),
+        (Some(b), false) => Expr::seq([open, pad(), b, space.before_close().clone(), close]),
+        (Some(b), true) if touching => {
+            Expr::seq([open, Expr::alt([close.clone(), Expr::seq([pad(), b, space.before_close().clone(), close])])])
+        }
+        (Some(b), true) => Expr::seq([open, pad(), Expr::alt([close.clone(), Expr::seq([b, pad(), close])])]),
     }
 }

@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use super::alternatives::LOOK;
+use super::array::brackets;
 use super::documents::{LocId, Step};
 use super::flat::*;
 use super::keyword::Kw;
-use super::{Compiler, Memo, Pending};
+use super::{Compiler, Memo, Pending, EXACT_LEVELS};
 use crate::error::{CompileError, Result};
 use crate::ir::{Body, Expr, ObjectRule, Property, PropertyOrder, RuleId};
 
@@ -109,7 +110,7 @@ impl<'a> Compiler<'a> {
         if conj.is_empty() {
             return self.any_value().map(Some);
         }
-        if let Some(memo) = self.memo.get(&conj) {
+        if let Some(memo) = self.memo.get(&(conj.clone(), self.level)) {
             return Ok(match memo {
                 Memo::Never => None,
                 Memo::Is(e) => Some(e.clone()),
@@ -133,6 +134,27 @@ impl<'a> Compiler<'a> {
         self.finish(conj, e)
     }
 
+    /// Where further values stand, and what separates things there.
+    fn stand_at(&mut self, level: u32) {
+        let level = level.min(EXACT_LEVELS);
+        if level != self.level {
+            self.level = level;
+            self.space = self.options.space.at(level);
+        }
+    }
+
+    /// The expression of a conjunction for a value inside of the array or object at hand.
+    pub(super) fn inner(&mut self, conj: Conj) -> Result<Option<Expr>> {
+        if !self.options.space.has_levels() {
+            return self.value(conj);
+        }
+        let level = self.level;
+        self.stand_at(level + 1);
+        let result = self.value(conj);
+        self.stand_at(level);
+        result
+    }
+
     fn finish(&mut self, conj: Conj, e: Emitted) -> Result<Option<Expr>> {
         let result = match self.body(e)? {
             None => None,
@@ -143,7 +165,7 @@ impl<'a> Compiler<'a> {
             }
         };
         self.memo.insert(
-            conj,
+            (conj, self.level),
             match &result {
                 None => Memo::Never,
                 Some(e) => Memo::Is(e.clone()),
@@ -155,15 +177,16 @@ impl<'a> Compiler<'a> {
     fn later(&mut self, conj: Conj, what: Pending<'a>) -> Result<Expr> {
         let name = self.docs.label(conj[0].loc());
         let rule = self.add_rule(name, Body::Expr(Expr::Never))?;
-        self.queue.push_back((rule, what));
-        self.memo.insert(conj, Memo::Is(Expr::Rule(rule)));
+        self.queue.push_back((rule, self.level, what));
+        self.memo.insert((conj, self.level), Memo::Is(Expr::Rule(rule)));
         Ok(Expr::Rule(rule))
     }
 
     /// Compile what was put off.
     pub(super) fn work_off(&mut self) -> Result<()> {
-        while let Some((rule, pending)) = self.queue.pop_front() {
+        while let Some((rule, level, pending)) = self.queue.pop_front() {
             self.budget.tick()?;
+            self.stand_at(level);
             let mut e = Emitted::default();
             match pending {
                 Pending::Flat(flat) => self.emit(*flat, &mut e)?,
@@ -475,6 +498,16 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
+    pub(super) fn inner_constant(&mut self, v: &Value, depth: usize) -> Result<Expr> {
+        let level = self.level;
+        if self.options.space.has_levels() {
+            self.stand_at(level + 1);
+        }
+        let result = self.constant(v, depth);
+        self.stand_at(level);
+        result
+    }
+
     /// All spellings of one value.
     pub(super) fn constant(&mut self, v: &Value, depth: usize) -> Result<Expr> {
         if depth > CONSTANT_DEPTH {
@@ -485,24 +518,23 @@ impl<'a> Compiler<'a> {
             Value::Bool(b) => Expr::lit(if *b { "true" } else { "false" }),
             Value::Number(n) => self.number_constant(n.as_str())?,
             Value::String(s) => self.string_constant(s),
+            Value::Array(list) if list.is_empty() => self.brackets(None, true),
             Value::Array(list) => {
                 let mut parts = vec![Expr::lit("["), self.space.pad.clone()];
                 for (i, v) in list.iter().enumerate() {
                     if i > 0 {
                         parts.push(self.space.comma.clone());
                     }
-                    parts.push(self.constant(v, depth + 1)?);
+                    parts.push(self.inner_constant(v, depth + 1)?);
                 }
-                if !list.is_empty() {
-                    parts.push(self.space.pad.clone());
-                }
+                parts.push(self.space.before_close().clone());
                 parts.push(Expr::lit("]"));
                 Expr::Seq(parts)
             }
             Value::Object(map) => {
                 let mut properties = vec![];
                 for (k, v) in map {
-                    let value = Some(self.constant(v, depth + 1)?);
+                    let value = Some(self.inner_constant(v, depth + 1)?);
                     properties.push(Property { name: k.clone(), value, required: true });
                 }
                 let rule = ObjectRule {
@@ -546,10 +578,9 @@ impl<'a> Compiler<'a> {
         let rule = self.add_rule("array".into(), Body::Expr(Expr::Never))?;
         self.shared.array = Some(rule);
         let item = self.any_value()?;
-        let pad = || self.space.pad.clone();
-        let more = Expr::seq([self.space.comma.clone(), item.clone()]).star();
-        let items = Expr::seq([item, more, pad(), Expr::lit("]")]);
-        let body = Expr::seq([Expr::lit("["), pad(), Expr::alt([Expr::lit("]"), items])]);
+        let space = self.options.space.at(EXACT_LEVELS);
+        let more = Expr::seq([space.comma.clone(), item.clone()]).star();
+        let body = brackets(&space, Some(Expr::seq([item, more])), true);
         self.rules[rule as usize].body = Body::Expr(body);
         Ok(rule)
     }
@@ -568,7 +599,7 @@ impl<'a> Compiler<'a> {
             order: PropertyOrder::Declared,
             min_properties: 0,
             max_properties: None,
-            space: self.space.clone(),
+            space: self.options.space.at(EXACT_LEVELS),
         };
         self.rules[rule as usize].body = Body::Object(body);
         Ok(rule)

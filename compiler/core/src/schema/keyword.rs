@@ -1,12 +1,19 @@
 //! Drafts, and the keywords that assert something in each of them.
 
+use serde::{Deserialize, Serialize};
+
 /// A version of JSON Schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Draft {
+    #[serde(rename = "4")]
     D4,
+    #[serde(rename = "6")]
     D6,
+    #[serde(rename = "7")]
     D7,
+    #[serde(rename = "2019-09")]
     D2019,
+    #[serde(rename = "2020-12")]
     D2020,
 }
 

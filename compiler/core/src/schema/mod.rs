@@ -34,6 +34,7 @@ mod validate;
 use std::collections::VecDeque;
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use crate::ir::PropertyOrder;
@@ -48,15 +49,58 @@ use flat::{Atom, Conj, Flat};
 use keyword::Kw;
 
 /// Whitespace around structural characters.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Whitespace {
     /// Wherever JSON allows some.
     #[default]
     Flexible,
+    /// The same, so many characters in a row.
+    AtMost(u32),
     /// None.
     Compact,
-    /// As given.
-    Exactly(Separators),
+    /// These separators of items, and of keys and values, and no other whitespace.
+    Separators(String, String),
+    /// A new line for every item and property, indented by so many spaces a level; separators without the newline.
+    Indent(u32, String, String),
+}
+
+/// Levels that are indented exactly; further inside, any multiple of the indent will do.
+pub const EXACT_LEVELS: u32 = 8;
+
+impl Whitespace {
+    /// Whether it depends on how deep a value stands.
+    fn has_levels(&self) -> bool {
+        matches!(self, Whitespace::Indent(..))
+    }
+
+    /// The separators of an array or object at a level, the root's being 0.
+    fn at(&self, level: u32) -> Separators {
+        match self {
+            Whitespace::Flexible => Separators::flexible(),
+            Whitespace::AtMost(most) => Separators::at_most(*most),
+            Whitespace::Compact => Separators::compact(),
+            Whitespace::Separators(comma, colon) => Separators::exactly(comma, colon),
+            Whitespace::Indent(by, comma, colon) => {
+                let line = |level: u32| {
+                    let width = *by as usize;
+                    if level <= EXACT_LEVELS {
+                        Expr::lit(format!("\n{}", " ".repeat(width * level as usize)))
+                    } else {
+                        Expr::seq([Expr::lit("\n"), Expr::lit(" ".repeat(width)).star()])
+                    }
+                };
+                let inside = if level < EXACT_LEVELS { level + 1 } else { EXACT_LEVELS + 1 };
+                let close = if level < EXACT_LEVELS { level } else { EXACT_LEVELS + 1 };
+                Separators {
+                    pad: line(inside),
+                    close: Some(line(close)),
+                    comma: Expr::seq([Expr::lit(comma), line(inside)]),
+                    colon: Expr::lit(colon),
+                }
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -139,13 +183,16 @@ struct Compiler<'a> {
     docs: Documents<'a>,
     options: &'a Options,
     budget: &'a Budget,
+    /// Separators of arrays and objects at `level`.
     space: Separators,
     track: bool,
     need_track: bool,
     need_dynamic: bool,
     rules: Vec<Rule>,
-    memo: FxHashMap<Conj, Memo>,
-    queue: VecDeque<(RuleId, Pending<'a>)>,
+    memo: FxHashMap<(Conj, u32), Memo>,
+    queue: VecDeque<(RuleId, u32, Pending<'a>)>,
+    /// How deep the value stands that is being compiled, where that matters.
+    level: u32,
     shared: Shared,
     emptiness: FxHashMap<Conj, (bool, u32)>,
     /// Types that a location may have, seen from so far.
@@ -170,11 +217,8 @@ impl<'a> Compiler<'a> {
             docs: Documents::new(source, registry, options.draft, dynamic),
             options,
             budget,
-            space: match &options.space {
-                Whitespace::Flexible => Separators::flexible(),
-                Whitespace::Compact => Separators::compact(),
-                Whitespace::Exactly(s) => s.clone(),
-            },
+            level: 0,
+            space: options.space.at(0),
             track,
             need_track: false,
             need_dynamic: false,

@@ -126,13 +126,18 @@ impl<'a> Naive<'a> {
         for p in self.expr(&o.space.pad, at + 1) {
             states.insert((p, BTreeSet::new(), 0, 0));
         }
+        let touching = o.space.close.is_some();
+        let optional = o.min_properties == 0 && o.properties.iter().all(|q| !q.required);
+        if touching && optional && self.text.get(at + 1) == Some(&b'}') {
+            out.insert(at + 2);
+        }
         let mut first = true;
         while !states.is_empty() {
             let mut next = BTreeSet::new();
             for (p, seen, pairs, place) in &states {
                 let complete = o.properties.iter().enumerate().all(|(i, q)| !q.required || seen.contains(&i));
-                if complete && *pairs >= o.min_properties {
-                    for q in self.expr(&o.space.pad, *p) {
+                if complete && *pairs >= o.min_properties && !(touching && first) {
+                    for q in self.expr(o.space.before_close(), *p) {
                         if self.text.get(q) == Some(&b'}') {
                             out.insert(q + 1);
                         }

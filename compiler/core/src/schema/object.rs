@@ -86,7 +86,7 @@ impl<'a> Compiler<'a> {
                     }
                     _ => self.name_atoms(f, name)?,
                 };
-                self.value(atoms)?
+                self.inner(atoms)?
             };
             let required = required.contains(name);
             if required && value.is_none() {
@@ -255,7 +255,7 @@ impl<'a> Compiler<'a> {
         let whole = groups.len() == 1 && !dropped;
         let mut out = vec![];
         for (atoms, classes) in groups {
-            let Some(value) = self.value(atoms)? else { continue };
+            let Some(value) = self.inner(atoms)? else { continue };
             let classes = if whole { vec![smallvec![]] } else { classes };
             if let [class] = &classes[..] {
                 if class.is_empty() && o.names.is_empty() {

@@ -78,6 +78,8 @@ fn ends(fsm: &Fsm) -> Vec<u8> {
 pub(super) struct Separation {
     /// What pads a bracket.
     pub pad: Piece,
+    /// What comes before the closing bracket.
+    pub close: Piece,
     /// What comes after a value: padding before the closing bracket (first marker), or a comma (second).
     pub after: Piece,
     pub colon: Piece,
@@ -87,7 +89,8 @@ impl Separation {
     fn new(space: &Separators, budget: &Budget) -> Result<Separation> {
         Ok(Separation {
             pad: Piece::new(&[&[&space.pad]], &[], 1, budget)?,
-            after: Piece::new(&[&[&space.pad], &[&space.comma]], &[], 1, budget)?,
+            close: Piece::new(&[&[space.before_close()]], &[], 1, budget)?,
+            after: Piece::new(&[&[space.before_close()], &[&space.comma]], &[], 1, budget)?,
             colon: Piece::new(&[&[&space.colon]], &[], 1, budget)?,
         })
     }
