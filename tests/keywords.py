@@ -209,9 +209,10 @@ ROWS = [
     Row(
         "not",
         "whatever is regular",
-        {"type": "string", "not": {"enum": ["a", "b"]}},
-        ('"c"', '"ab"'),
-        ('"a"', '"\\u0062"'),
+        {"not": {"anyOf": [{"enum": ["a", {"k": 1}]}, {"propertyNames": {"maxLength": 2}}]}},
+        ('{"abc": 1}', '{"k": 1, "abc": 2}'),
+        ('"a"', '{"k": 1}', '{"k": 2, "ab": 1}', "{}"),
+        ({"not": {"additionalProperties": {"type": "integer"}}},),
     ),
     Row(
         "if, then, else",

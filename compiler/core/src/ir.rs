@@ -141,6 +141,15 @@ pub struct OtherProperties {
     /// `None`: any string.
     pub keys: Option<Expr>,
     pub value: Expr,
+    /// Bit `i`: such a key counts towards need `i`. The object has one key at least of every need that any alternative
+    /// counts towards; a need must have keys that are not declared without end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub marks: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde wants a reference
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// The text around structural characters. Each is an expression without references.
@@ -214,6 +223,13 @@ impl Expr {
     /// A reference to the shared JSON string rule with length bounds in code points.
     pub fn json_string(rule: RuleId, min: u32, max: Option<u32>) -> Expr {
         Expr::Call { rule, args: vec![(min, max)] }
+    }
+}
+
+impl ObjectRule {
+    /// The needs that undeclared keys must meet, as bits.
+    pub fn needs(&self) -> u32 {
+        self.others.iter().fold(0, |bits, o| bits | o.marks)
     }
 }
 

@@ -91,6 +91,50 @@ impl Dfa {
         self.example().is_none()
     }
 
+    /// Whether infinitely many strings are accepted.
+    pub fn has_loop(&self) -> bool {
+        let n = self.states.len();
+        let mut sources: Vec<Vec<u32>> = vec![vec![]; n];
+        for (i, s) in self.states.iter().enumerate() {
+            s.edges.iter().for_each(|e| sources[e.2 as usize].push(i as u32));
+        }
+        let mut live: Vec<bool> = self.states.iter().map(|s| s.accept).collect();
+        let mut work: Vec<usize> = (0..n).filter(|&i| live[i]).collect();
+        while let Some(i) = work.pop() {
+            for &from in &sources[i] {
+                if !std::mem::replace(&mut live[from as usize], true) {
+                    work.push(from as usize);
+                }
+            }
+        }
+        // Depth first from the start: an edge to a state still on the path closes a loop.
+        let mut seen = vec![0u8; n];
+        let mut path: Vec<(usize, usize)> = vec![];
+        if n > 0 && live[0] {
+            seen[0] = 1;
+            path.push((0, 0));
+        }
+        while let Some((at, edge)) = path.last_mut() {
+            let Some(e) = self.states[*at].edges.get(*edge) else {
+                seen[*at] = 2;
+                path.pop();
+                continue;
+            };
+            *edge += 1;
+            let to = e.2 as usize;
+            match seen[to] {
+                _ if !live[to] => {}
+                1 => return true,
+                0 => {
+                    seen[to] = 1;
+                    path.push((to, 0));
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// Whether every string of this one is in `other`.
     pub fn is_subset(&self, other: &Dfa, budget: &Budget) -> Result<bool> {
         Ok(self.difference(other, budget)?.is_empty())

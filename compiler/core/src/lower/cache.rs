@@ -244,6 +244,7 @@ impl Writer<'_> {
         }
         self.word(o.others.len() as u32);
         for other in &o.others {
+            self.word(other.marks);
             self.byte(other.keys.is_some() as u8);
             if let Some(k) = &other.keys {
                 self.expr(k);

@@ -438,6 +438,7 @@ fn object_possible(o: &ObjectRule, facts: &Facts) -> bool {
     let writable = o.properties.iter().filter(|p| p.value.as_ref().is_some_and(can)).count();
     o.properties.iter().all(|p| !p.required || p.value.as_ref().is_some_and(can))
         && (writable >= o.min_properties as usize || o.others.iter().any(|p| can(&p.value)))
+        && o.others.iter().filter(|p| can(&p.value)).fold(0, |bits, p| bits | p.marks) == o.needs()
 }
 
 fn dispatch_possible(d: &crate::ir::DispatchRule, facts: &Facts) -> bool {

@@ -49,7 +49,8 @@ pub fn lower_object(
     let pieces = shared.separation(&rule.space, budget)?;
     let values = Values::new(rule, rule_nullable, shared, budget)?;
     let Some(plan) = Plan::new(rule, &values, budget)? else { return Ok(None) };
-    let mut build = Build { asm: Assembly::new(budget), plan: &plan, masks: Masks::default() };
+    let needs_of_other: Vec<u32> = rule.others.iter().map(|o| o.marks).collect();
+    let mut build = Build { asm: Assembly::new(budget), plan: &plan, masks: Masks::default(), needs_of_other };
     let asm = &mut build.asm;
 
     // 0 the start, 1 the end, 2 the root of the trie.
@@ -62,7 +63,10 @@ pub fn lower_object(
     if pairs_possible {
         asm.states[first as usize].edges.push(quote);
     }
-    let exit: &[Op] = if plan.counter { &[Op::Exit { r: 0 }] } else { &[] };
+    let needs = needs(rule);
+    let mut exit: Vec<Op> = plan.counter.then_some(Op::Exit { r: 0 }).into_iter().collect();
+    exit.extend(needs.iter().map(|n| Op::Exit { r: plan.need(*n, &needs) }));
+    let exit: &[Op] = &exit;
     // Whether the brackets of an empty object touch.
     let touching = plan.may_be_empty && rule.space.close.is_some();
     if plan.may_be_empty && !touching {
@@ -72,7 +76,12 @@ pub fn lower_object(
     asm.states[close as usize].edges.push(brace);
     asm.states[again as usize].edges.push(quote);
 
-    let load = if plan.counter { asm.act(&[Op::Load { r: 0, min: plan.min, max: plan.max }])? } else { PLAIN };
+    let mut load: Vec<Op> = vec![];
+    if plan.counter {
+        load.push(Op::Load { r: 0, min: plan.min, max: plan.max });
+    }
+    load.extend(needs.iter().map(|n| Op::Load { r: plan.need(*n, &needs), min: 1, max: UNBOUNDED }));
+    let load = asm.act(&load)?;
     let mut opened = asm.splice(&pieces.pad, &[first], &[PLAIN])?;
     if touching {
         let begun = asm.state()?;
@@ -129,8 +138,18 @@ pub fn lower_object(
         open: plan.open,
         masks: masks.list,
     });
-    asm.counters = asm.counters.max(plan.counter as u8);
+    asm.counters = asm.counters.max(plan.counter as u8 + needs.len() as u8);
     Ok(Some(minimize(asm.finish(keys))))
+}
+
+/// The bits of a set, in order.
+fn bits(set: u32) -> impl Iterator<Item = u32> {
+    (0..32).filter(move |i| set >> i & 1 == 1)
+}
+
+/// The needs of an object; each is counted down from one by a counter behind that of the pairs.
+fn needs(rule: &ObjectRule) -> Vec<u32> {
+    bits(rule.needs()).collect()
 }
 
 /// The distinct values of an object.
@@ -151,7 +170,7 @@ impl<'r> Values<'r> {
     fn new(rule: &'r ObjectRule, nullable: &[bool], shared: &mut Shared, budget: &Budget) -> Result<Self> {
         let mut values = Values { list: vec![], number: FxHashMap::default() };
         // The counter of the pairs is number 0.
-        let counters = (rule.min_properties > 1 || rule.max_properties.is_some()) as u8;
+        let counters = (rule.min_properties > 1 || rule.max_properties.is_some()) as u8 + needs(rule).len() as u8;
         let declared = rule.properties.iter().filter_map(|p| p.value.as_ref());
         for e in declared.chain(rule.others.iter().map(|o| &o.value)) {
             if values.number.contains_key(e) {
@@ -248,6 +267,13 @@ impl Plan {
         let declared = spelled.len();
 
         let possible: Vec<bool> = value_of_other.iter().map(|&v| v != NONE).collect();
+        let met = rule.others.iter().zip(&possible).filter(|(_, p)| **p).fold(0, |bits, (o, _)| bits | o.marks);
+        if met != rule.needs() {
+            return Ok(None);
+        }
+        if met != 0 && rule.max_properties.is_some() {
+            return Err(CompileError::invalid("", "needs of undeclared keys beside max_properties may have no room"));
+        }
         let named = declared + forbidden.len() > 0;
         let mut others = Others::new(&rule.others, &possible, named, budget)?;
         if !others.states.is_empty() {
@@ -267,7 +293,7 @@ impl Plan {
             pairs = Pairs::new(&names, &others, budget)?;
         }
         if !open {
-            if min as usize > declared {
+            if min as usize > declared || rule.needs() != 0 {
                 return Ok(None);
             }
             if max as usize >= declared {
@@ -275,7 +301,7 @@ impl Plan {
             }
         }
         let single = max <= 1 || !open && declared <= 1;
-        let may_be_empty = min == 0 && required == 0;
+        let may_be_empty = min == 0 && required == 0 && rule.needs() == 0;
         let min = if min as usize <= required.max(1) { 0 } else { min };
         let counter = !single && (min > 0 || max != UNBOUNDED);
         let tight = !single && max != UNBOUNDED && required > 0;
@@ -302,6 +328,12 @@ impl Plan {
             others_free: single || !ordered && !tight,
             order: rule.order,
         }))
+    }
+
+    /// The counter of a need.
+    fn need(&self, need: u32, needs: &[u32]) -> u8 {
+        let at = needs.iter().position(|n| *n == need).unwrap_or(0);
+        self.counter as u8 + at as u8
     }
 
     /// Whether the object needs the key register.
@@ -332,6 +364,8 @@ struct Build<'a> {
     asm: Assembly<'a>,
     plan: &'a Plan,
     masks: Masks,
+    /// By number of the alternative.
+    needs_of_other: Vec<u32>,
 }
 
 /// States of the undeclared-key automaton in the object's.
@@ -469,6 +503,10 @@ impl Build<'_> {
             if plan.counter {
                 ops.push(Op::Tick { r: 0 });
             }
+            let all = self.needs_of_other.iter().fold(0, |bits, n| bits | n);
+            let needs: Vec<u32> = bits(all).collect();
+            let own = bits(self.needs_of_other[from.alternative as usize]);
+            ops.extend(own.map(|n| Op::Tick { r: plan.need(n, &needs) }));
             let act = self.asm.act(&ops)?;
             let target = after_key[plan.value_of_other[from.alternative as usize] as usize];
             edges.push(Edge { lo: b'"', hi: b'"', act, target });

@@ -210,35 +210,58 @@ impl<'a> Compiler<'a> {
         )
     }
 
-    /// "Some property fails this keyword" as a choice among the names that there can be.
+    /// "Some property fails this keyword" as a choice among the names that have a place of their own, and the others.
     fn name_some_property(&mut self, f: &mut Flat<'a>) -> Result<()> {
-        let Some((loc, kw)) = f.object.some.pop() else { return Ok(()) };
+        let Some(what) = f.object.some.pop() else { return Ok(()) };
+        let (loc, kw) = match what {
+            Existence::Keyword(loc, kw) | Existence::Beyond(_, (loc, kw)) => (loc, kw),
+        };
         let Some(v) = self.docs.get(loc, kw) else { return Ok(()) };
-        let schema = self.docs.child(loc, v, Step::Key(kw.text()));
-        if kw == Kw::AdditionalProperties && v == &Value::Bool(false) {
-            for name in f.object.required.clone() {
-                if !self.is_named(loc, name)? {
-                    return Ok(());
+        if let Existence::Keyword(_, Kw::AdditionalProperties) = what {
+            if v == &Value::Bool(false) {
+                for name in f.object.required.clone() {
+                    if !self.is_named(loc, name)? {
+                        return Ok(());
+                    }
                 }
             }
         }
-        let Some(names) = self.closed_names(f) else {
-            return self.unsupported(
-                loc,
-                kw,
-                "its negation is needed (not, if, or alternatives of oneOf that overlap) where further properties are allowed",
-                "Set additionalProperties to false there, or tell the alternatives apart by a required property",
-            );
-        };
         let mut options: Vec<Lits<'a>> = vec![];
+        let names = match self.closed_names(f) {
+            Some(names) => names,
+            None => {
+                if !self.by_name_alone(what)? {
+                    return self.unsupported(
+                        loc,
+                        kw,
+                        "its negation is needed (not, if, or alternatives of oneOf that overlap) where further properties are allowed: a property that is written twice would count with both of its values",
+                        "Set additionalProperties to false there, or tell the alternatives apart by a required property",
+                    );
+                }
+                options.push(smallvec![Lit::SomeName(what)]);
+                f.object.some_names.push(what);
+                let (names, closed) = self.declared_names(f)?;
+                f.object.some_names.pop();
+                if closed {
+                    options.clear();
+                }
+                names
+            }
+        };
         for name in names {
-            match kw {
-                Kw::AdditionalProperties => {
+            match what {
+                Existence::Beyond(others, _) => {
+                    if !others.contains_key(name) {
+                        options.push(smallvec![Lit::Require(name)]);
+                    }
+                }
+                Existence::Keyword(_, Kw::AdditionalProperties) => {
                     if !self.is_named(loc, name)? {
+                        let schema = self.docs.child(loc, v, Step::Key(kw.text()));
                         options.push(smallvec![Lit::Require(name), Lit::Property(name, Atom::isnt(schema))]);
                     }
                 }
-                Kw::PatternProperties => {
+                Existence::Keyword(_, Kw::PatternProperties) => {
                     for (pattern, s) in self.map(loc, kw, v)? {
                         if self.pattern_matches(loc, kw, pattern, name)? {
                             let child = self.docs.child(loc, s, Step::In(kw.text(), pattern));
@@ -246,7 +269,8 @@ impl<'a> Compiler<'a> {
                         }
                     }
                 }
-                _ => {
+                Existence::Keyword(..) => {
+                    let schema = self.docs.child(loc, v, Step::Key(kw.text()));
                     if !self.holds(schema, &Value::String(name.to_owned()), 64)? {
                         options.push(smallvec![Lit::Require(name)]);
                     }
@@ -259,6 +283,29 @@ impl<'a> Compiler<'a> {
             self.choice(f, NO_NODE, loc, kw, options);
         }
         Ok(())
+    }
+
+    /// Whether only the name of a property decides whether it is the one that must exist. Undeclared names may be
+    /// written twice; then the value that counts is the last one, which no automaton could tell.
+    fn by_name_alone(&mut self, what: Existence<'a>) -> Result<bool> {
+        let Existence::Keyword(loc, kw) = what else { return Ok(true) };
+        let Some(v) = self.docs.get(loc, kw) else { return Ok(true) };
+        match kw {
+            Kw::PropertyNames => Ok(true),
+            Kw::AdditionalProperties => {
+                let child = self.docs.child(loc, v, Step::Key(kw.text()));
+                self.provably_empty(&[Atom::is(child)], 2)
+            }
+            _ => {
+                for (pattern, s) in self.map(loc, kw, v)? {
+                    let child = self.docs.child(loc, s, Step::In(kw.text(), pattern));
+                    if !self.is_trivial(child) && !self.provably_empty(&[Atom::is(child)], 2)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+        }
     }
 
     /// All names that the object can have, if a schema closes it.

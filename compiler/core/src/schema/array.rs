@@ -58,9 +58,6 @@ impl<'a> Compiler<'a> {
 
     /// An array; `None` if nothing can match.
     pub(super) fn array(&mut self, f: &Flat<'a>) -> Result<Option<Expr>> {
-        if let Some((loc, kw)) = f.array.except {
-            self.unsupported(loc, kw, "excluding a constant array", "Exclude it by one of its items instead")?;
-        }
         if f.array.min > u32::MAX as u64 {
             return Ok(None);
         }

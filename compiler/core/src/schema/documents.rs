@@ -155,6 +155,23 @@ impl<'a> Documents<'a> {
         id
     }
 
+    /// A location that stands for `{"const": value}`.
+    pub(super) fn constant(&mut self, of: LocId, value: &'a Value) -> LocId {
+        static SCHEMA: std::sync::OnceLock<Value> = std::sync::OnceLock::new();
+        let key = (value as *const Value as usize, u32::MAX);
+        if let Some(known) = self.ids.get(&key) {
+            return *known;
+        }
+        let Loc { resource, scope, .. } = self.locs[of as usize];
+        let (id, first) = (self.locs.len() as LocId, self.pool.len() as u32);
+        self.pool.push((Kw::Const, value));
+        let schema = SCHEMA.get_or_init(|| Value::Object(Map::new()));
+        let step = Step::Key(Kw::Const.text());
+        self.locs.push(Loc { value: schema, parent: of, step, resource, scope, first, count: 1 });
+        self.ids.insert(key, id);
+        id
+    }
+
     /// The location of a sub-schema of `of`.
     pub(super) fn child(&mut self, of: LocId, value: &'a Value, step: Step<'a>) -> LocId {
         let Loc { resource, scope, .. } = self.locs[of as usize];

@@ -442,7 +442,7 @@ impl<'a> Compiler<'a> {
                 let a = &f.array;
                 let free =
                     a.parts.is_empty() && a.items.is_empty() && a.contains.is_empty() && a.unevaluated.is_empty();
-                if free && a.min == 0 && a.max.is_none() && a.unique.is_none() && a.except.is_none() {
+                if free && a.min == 0 && a.max.is_none() && a.unique.is_none() {
                     let rule = self.any_array()?;
                     e.exprs.push(Expr::Rule(rule));
                 } else if let Some(x) = self.array(f)? {
@@ -457,8 +457,9 @@ impl<'a> Compiler<'a> {
                     && o.forbidden.is_empty()
                     && o.properties.is_empty()
                     && o.names.is_empty()
-                    && o.unevaluated.is_empty();
-                if free && o.min == 0 && o.max.is_none() && o.except.is_none() {
+                    && o.unevaluated.is_empty()
+                    && o.some_names.is_empty();
+                if free && o.min == 0 && o.max.is_none() {
                     let rule = self.any_object()?;
                     e.exprs.push(Expr::Rule(rule));
                 } else if let Some(rule) = self.object(f)? {
@@ -594,7 +595,7 @@ impl<'a> Compiler<'a> {
         let value = self.any_value()?;
         let body = ObjectRule {
             properties: vec![],
-            others: vec![crate::ir::OtherProperties { keys: None, value }],
+            others: vec![crate::ir::OtherProperties { keys: None, value, marks: 0 }],
             // Without declared names the order says nothing; one form for one language.
             order: PropertyOrder::Declared,
             min_properties: 0,

@@ -143,6 +143,21 @@ pub(super) enum Lit<'a> {
     Count(LocId, u64, Option<u64>),
     /// If an object: one of the properties that the keyword of this location looks at fails it.
     SomeProperty(LocId, Kw),
+    /// If an object: it has a property whose name is none of these.
+    Beyond(&'a Map<String, Value>, (LocId, Kw)),
+    /// If an object: what exists has a name without a place of its own.
+    SomeName(Existence<'a>),
+    /// If an array: it has at most so many items.
+    MaxItems(u64),
+}
+
+/// A property that must exist.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Existence<'a> {
+    /// One that the keyword of this location does not allow.
+    Keyword(LocId, Kw),
+    /// One whose name is none of these; where that is asked.
+    Beyond(&'a Map<String, Value>, (LocId, Kw)),
 }
 
 pub(super) type Lits<'a> = SmallVec<[Lit<'a>; 2]>;
@@ -225,8 +240,6 @@ pub(super) struct Arrays<'a> {
     pub max: Option<u64>,
     pub unique: Option<LocId>,
     pub unevaluated: Vec<(u32, LocId)>,
-    /// An array constant that is excluded, at this location.
-    pub except: Option<(LocId, Kw)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -248,8 +261,9 @@ pub(super) struct Objects<'a> {
     pub min: u64,
     pub max: Option<u64>,
     pub unevaluated: Vec<(u32, LocId)>,
-    pub some: Vec<(LocId, Kw)>,
-    pub except: Option<(LocId, Kw)>,
+    pub some: Vec<Existence<'a>>,
+    /// What exists under a name without a place of its own.
+    pub some_names: Vec<Existence<'a>>,
 }
 
 /// A conjunction taken apart, and the choices still open.

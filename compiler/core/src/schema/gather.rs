@@ -45,7 +45,13 @@ impl<'a> Compiler<'a> {
                 Lit::Atom(a) => self.applied(flat, &mut work, a.loc(), node, option)?,
                 Lit::Fails(loc, kw) => self.fails(flat, &mut work, loc, kw, inside)?,
                 Lit::MinItems(n) => flat.item_count(Some(n), None),
-                Lit::Require(_) | Lit::Forbid(_) | Lit::Property(..) | Lit::SomeProperty(..)
+                Lit::MaxItems(n) => flat.item_count(None, Some(n)),
+                Lit::Require(_)
+                | Lit::Forbid(_)
+                | Lit::Property(..)
+                | Lit::SomeProperty(..)
+                | Lit::Beyond(..)
+                | Lit::SomeName(_)
                     if !flat.types.has(Types::OBJECT) => {}
                 Lit::Require(name) => flat.require(name),
                 Lit::Forbid(name) => flat.forbid(name),
@@ -54,7 +60,16 @@ impl<'a> Compiler<'a> {
                     flat.edits += 1;
                 }
                 Lit::SomeProperty(loc, kw) => {
-                    flat.object.some.push((loc, kw));
+                    flat.object.some.push(Existence::Keyword(loc, kw));
+                    flat.edits += 1;
+                }
+                Lit::Beyond(names, at) => {
+                    flat.object.some.push(Existence::Beyond(names, at));
+                    flat.edits += 1;
+                }
+                Lit::SomeName(what) => {
+                    flat.property_count(Some(1), None);
+                    flat.object.some_names.push(what);
                     flat.edits += 1;
                 }
                 Lit::Item(i, atom) => {

@@ -225,8 +225,27 @@ impl<'a> Compiler<'a> {
         Ok(empty)
     }
 
-    /// Intersect the automata of a constraint, within a budget of its own.
+    /// Whether infinitely many strings satisfy a constraint, as far as that can be told within bounds.
+    pub(super) fn string_endless(&mut self, s: &Strings<'a>) -> Result<bool> {
+        if s.patterns.is_empty() && s.formats.is_empty() && !s.base64 {
+            return Ok(s.max.is_none());
+        }
+        // Values that are excluded are finitely many.
+        let mut key = Strings { at: 0, ..s.clone() };
+        key.except.clear();
+        match self.automaton(&key) {
+            Ok(all) => Ok(all.is_some_and(|d| d.has_loop())),
+            Err(CompileError::Cancelled) => Err(CompileError::Cancelled),
+            Err(_) => Ok(false),
+        }
+    }
+
     fn try_empty(&mut self, s: &Strings<'a>) -> Result<bool> {
+        Ok(self.automaton(s)?.is_some_and(|all| all.is_empty()))
+    }
+
+    /// Intersect the automata of a constraint, within a budget of its own.
+    fn automaton(&mut self, s: &Strings<'a>) -> Result<Option<Dfa>> {
         let mut positive: Vec<Arc<Dfa>> = vec![];
         let mut negative = vec![];
         for (p, yes) in &s.patterns {
@@ -242,7 +261,7 @@ impl<'a> Compiler<'a> {
             let lengths = any_string(Alphabet::Utf8, clamp(s.min), at_most(s.max));
             positive.push(Arc::new(lower::dfa(&lengths, &budget)?));
         }
-        let Some(first) = positive.pop() else { return Ok(false) };
+        let Some(first) = positive.pop() else { return Ok(None) };
         let mut all = (*first).clone();
         for d in positive {
             all = all.intersect(&d, &budget)?;
@@ -250,7 +269,7 @@ impl<'a> Compiler<'a> {
         for d in negative {
             all = all.difference(&d, &budget)?;
         }
-        Ok(all.is_empty())
+        Ok(Some(all))
     }
 
     pub(super) fn string_constant(&mut self, s: &str) -> Expr {

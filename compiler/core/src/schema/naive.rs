@@ -127,7 +127,9 @@ impl<'a> Naive<'a> {
             states.insert((p, BTreeSet::new(), 0, 0));
         }
         let touching = o.space.close.is_some();
-        let optional = o.min_properties == 0 && o.properties.iter().all(|q| !q.required);
+        // What undeclared keys are needed for is noted among the names, from the other end.
+        let needs: Vec<usize> = (0..32).filter(|i| o.needs() >> i & 1 == 1).map(|i| usize::MAX - i).collect();
+        let optional = needs.is_empty() && o.min_properties == 0 && o.properties.iter().all(|q| !q.required);
         if touching && optional && self.text.get(at + 1) == Some(&b'}') {
             out.insert(at + 2);
         }
@@ -135,7 +137,8 @@ impl<'a> Naive<'a> {
         while !states.is_empty() {
             let mut next = BTreeSet::new();
             for (p, seen, pairs, place) in &states {
-                let complete = o.properties.iter().enumerate().all(|(i, q)| !q.required || seen.contains(&i));
+                let complete = needs.iter().all(|n| seen.contains(n))
+                    && o.properties.iter().enumerate().all(|(i, q)| !q.required || seen.contains(&i));
                 if complete && *pairs >= o.min_properties && !(touching && first) {
                     for q in self.expr(o.space.before_close(), *p) {
                         if self.text.get(q) == Some(&b'}') {
@@ -175,7 +178,9 @@ impl<'a> Naive<'a> {
                                         PropertyOrder::Any => *place,
                                         PropertyOrder::Declared => o.properties.len(),
                                     };
-                                    values.push((&other.value, seen.clone(), place));
+                                    let mut s = seen.clone();
+                                    s.extend(needs.iter().filter(|n| other.marks >> (usize::MAX - **n) & 1 == 1));
+                                    values.push((&other.value, s, place));
                                 }
                             }
                         }

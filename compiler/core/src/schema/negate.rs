@@ -110,11 +110,11 @@ impl<'a> Compiler<'a> {
                     }
                     Kw::AnyOf => work.extend(child.iter().rev().map(|c| (no(c), node, false))),
                     _ => {
-                        if child.len() > 12 {
+                        if child.len() > 24 {
                             return self.unsupported(
                                 loc,
                                 kw,
-                                "the negation of more than 12 alternatives",
+                                "the negation of more than 24 alternatives",
                                 "Rewrite the schema without negating it",
                             );
                         }
@@ -334,13 +334,25 @@ impl<'a> Compiler<'a> {
                 }
                 Value::Array(a) if a.is_empty() => flat.item_count(Some(1), None),
                 Value::Object(o) if o.is_empty() => flat.property_count(Some(1), None),
-                Value::Array(_) => {
-                    flat.array.except = Some((loc, kw));
-                    flat.edits += 1;
+                Value::Array(list) => {
+                    let n = list.len() as u64;
+                    let mut options: Vec<Lits<'a>> = vec![smallvec![Lit::MaxItems(n - 1)]];
+                    for (i, item) in list.iter().enumerate() {
+                        let other = Atom::isnt(self.docs.constant(loc, item));
+                        options.push(smallvec![Lit::MinItems(i as u64 + 1), Lit::Item(i, other)]);
+                    }
+                    options.push(smallvec![Lit::MinItems(n + 1)]);
+                    self.choice(flat, NO_NODE, loc, kw, options);
                 }
-                Value::Object(_) => {
-                    flat.object.except = Some((loc, kw));
-                    flat.edits += 1;
+                Value::Object(map) => {
+                    let mut options: Vec<Lits<'a>> = vec![];
+                    for (name, value) in map {
+                        let other = Atom::isnt(self.docs.constant(loc, value));
+                        options.push(smallvec![Lit::Forbid(name)]);
+                        options.push(smallvec![Lit::Require(name), Lit::Property(name, other)]);
+                    }
+                    options.push(smallvec![Lit::Beyond(map, (loc, kw))]);
+                    self.choice(flat, NO_NODE, loc, kw, options);
                 }
             }
         }

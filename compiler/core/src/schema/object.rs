@@ -4,7 +4,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 use smallvec::{smallvec, SmallVec};
 
-use super::documents::Step;
+use super::documents::{LocId, Step};
 use super::flat::*;
 use super::keyword::Kw;
 use super::Compiler;
@@ -95,10 +95,10 @@ impl<'a> Compiler<'a> {
             rule.properties.push(Property { name: name.to_owned(), value, required });
         }
         if !closed {
-            rule.others = self.other_names(f)?;
-        }
-        if let Some((loc, kw)) = o.except {
-            self.unsupported(loc, kw, "excluding a constant object", "Exclude it by one of its properties instead")?;
+            let Some(others) = self.other_names(f)? else { return Ok(None) };
+            rule.others = others;
+        } else if !o.some_names.is_empty() {
+            return Ok(None);
         }
         self.count_properties(f, &mut rule)
     }
@@ -141,10 +141,10 @@ impl<'a> Compiler<'a> {
     }
 
     /// The names that get a place of their own, in order, and whether there are no others.
-    fn declared_names(&mut self, f: &Flat<'a>) -> Result<(Vec<&'a str>, bool)> {
+    pub(super) fn declared_names(&mut self, f: &Flat<'a>) -> Result<(Vec<&'a str>, bool)> {
         let o = &f.object;
-        if let ([part], true) = (&o.parts[..], o.properties.is_empty() && o.forbidden.is_empty() && o.names.is_empty())
-        {
+        let plain = o.properties.is_empty() && o.forbidden.is_empty() && o.names.is_empty() && o.some_names.is_empty();
+        if let ([part], true) = (&o.parts[..], plain) {
             if let Some(map) = part.properties {
                 if o.required.iter().all(|n| map.contains_key(*n)) {
                     return Ok((map.keys().map(String::as_str).collect(), false));
@@ -163,6 +163,17 @@ impl<'a> Compiler<'a> {
         }
         o.properties.iter().for_each(|(n, _)| add(n));
         o.required.iter().chain(&o.forbidden).for_each(|n| add(n));
+        // Names that do not count where another one must exist.
+        for what in &o.some_names {
+            match *what {
+                Existence::Beyond(names, _) => names.keys().for_each(|n| add(n)),
+                Existence::Keyword(loc, Kw::AdditionalProperties) => {
+                    let named = self.docs.get(loc, Kw::Properties).and_then(Value::as_object);
+                    named.into_iter().flat_map(|m| m.keys()).for_each(|n| add(n));
+                }
+                Existence::Keyword(..) => {}
+            }
+        }
         // Names out of a finite list are declared too.
         let mut closed = false;
         if !o.names.is_empty() {
@@ -194,25 +205,35 @@ impl<'a> Compiler<'a> {
         Ok(true)
     }
 
-    /// What undeclared names may be and hold: names are told apart by the patterns that match them.
-    fn other_names(&mut self, f: &Flat<'a>) -> Result<Vec<OtherProperties>> {
+    /// What undeclared names may be and hold: names are told apart by the patterns that match them, and by whether they
+    /// are what must exist. `None`: what must exist cannot.
+    fn other_names(&mut self, f: &Flat<'a>) -> Result<Option<Vec<OtherProperties>>> {
         let o = &f.object;
-        let mut specs: Vec<Strings<'a>> = vec![Strings::default()];
-        if !o.names.is_empty() {
-            let flat = self.flatten(&o.names, Types::STRING)?;
-            specs = match self.alternatives(flat, 64, super::alternatives::LOOK)? {
-                Some(list) if list.iter().all(|f| f.values.is_none()) => list.into_iter().map(|f| f.string).collect(),
-                _ => {
-                    let loc = o.names[0].loc();
-                    self.unsupported(loc, Kw::PropertyNames, "so many alternatives", "Use a pattern")?;
-                    vec![Strings::default()]
-                }
-            };
+        if let (Some(what), Some(_)) = (o.some_names.first(), o.max) {
+            let (Existence::Keyword(loc, kw) | Existence::Beyond(_, (loc, kw))) = *what;
+            self.unsupported(
+                loc,
+                kw,
+                "its negation is needed where maxProperties leaves no certain room for another property",
+                "Leave out maxProperties, or tell the alternatives apart by a required property",
+            )?;
+            let mut g = f.clone();
+            g.object.some_names.clear();
+            return self.other_names(&g);
         }
+        let variants = self.name_variants(f)?;
         let mut patterns: Vec<&'a str> = vec![];
-        for p in o.parts.iter().flat_map(|p| p.patterns.into_iter().flat_map(|m| m.keys())) {
-            if !patterns.contains(&p.as_str()) {
-                patterns.push(p);
+        let mut add = |m: &'a serde_json::Map<String, Value>| {
+            for p in m.keys() {
+                if !patterns.contains(&p.as_str()) {
+                    patterns.push(p);
+                }
+            }
+        };
+        o.parts.iter().filter_map(|p| p.patterns).for_each(&mut add);
+        for what in &o.some_names {
+            if let Existence::Keyword(loc, Kw::AdditionalProperties | Kw::PatternProperties) = *what {
+                self.docs.get(loc, Kw::PatternProperties).and_then(Value::as_object).into_iter().for_each(&mut add);
             }
         }
         let mut classes: Vec<NameClass<'a>> = vec![smallvec![]];
@@ -228,59 +249,156 @@ impl<'a> Compiler<'a> {
                 }
             }
             if next.len() > 64 {
-                let loc = o.parts[0].loc;
+                let loc = o.parts.first().map_or(0, |p| p.loc);
                 self.unsupported(loc, Kw::PatternProperties, "so many overlapping patterns", "Use fewer patterns")?;
-                return Ok(vec![]);
+                return Ok(Some(vec![]));
             }
             classes = next;
         }
         // Classes with the same values are one.
-        let mut groups: Vec<(Conj, Vec<NameClass<'a>>)> = vec![];
+        type Group<'a> = (Conj, u32, Vec<NameClass<'a>>);
+        let mut groups: Vec<Group<'a>> = vec![];
         let mut dropped = false;
-        let mut of: FxHashMap<Conj, usize> = FxHashMap::default();
+        let mut of: FxHashMap<(Conj, u32), usize> = FxHashMap::default();
         for class in classes {
             let mut atoms = self.class_atoms(f, &class)?;
             if !self.normalize(&mut atoms)? {
                 dropped = true;
                 continue;
             }
-            match of.get(&atoms) {
-                Some(i) => groups[*i].1.push(class),
+            let marks = self.class_marks(f, &class)?;
+            match of.get(&(atoms.clone(), marks)) {
+                Some(i) => groups[*i].2.push(class),
                 None => {
-                    of.insert(atoms.clone(), groups.len());
-                    groups.push((atoms, vec![class]));
+                    of.insert((atoms.clone(), marks), groups.len());
+                    groups.push((atoms, marks, vec![class]));
                 }
             }
         }
         let whole = groups.len() == 1 && !dropped;
         let mut out = vec![];
-        for (atoms, classes) in groups {
+        let mut endless = 0u32;
+        for (atoms, by_class, classes) in groups {
             let Some(value) = self.inner(atoms)? else { continue };
             let classes = if whole { vec![smallvec![]] } else { classes };
-            if let [class] = &classes[..] {
-                if class.is_empty() && o.names.is_empty() {
-                    out.push(OtherProperties { keys: None, value });
-                    continue;
-                }
-            }
-            let mut keys = vec![];
-            for class in &classes {
-                for spec in &specs {
-                    let mut spec = spec.clone();
-                    spec.patterns.extend(class.iter().copied());
-                    if let Some(part) = o.parts.iter().find(|p| p.patterns.is_some()) {
-                        spec.at = part.loc;
+            for (specs, by_name) in &variants {
+                let marks = by_class | by_name;
+                if let ([class], [spec]) = (&classes[..], &specs[..]) {
+                    if class.is_empty() && *spec == Strings::default() {
+                        endless |= marks;
+                        out.push(OtherProperties { keys: None, value: value.clone(), marks });
+                        continue;
                     }
-                    keys.extend(self.key_expr(&spec)?);
                 }
-            }
-            match keys.len() {
-                0 => {}
-                1 => out.push(OtherProperties { keys: keys.pop(), value }),
-                _ => out.push(OtherProperties { keys: Some(Expr::Alt(keys)), value }),
+                let mut keys = vec![];
+                for class in &classes {
+                    for spec in specs {
+                        let mut spec = spec.clone();
+                        spec.patterns.extend(class.iter().copied());
+                        if let Some(part) = o.parts.iter().find(|p| p.patterns.is_some()) {
+                            spec.at = part.loc;
+                        }
+                        if marks & !endless != 0 && self.string_endless(&spec)? {
+                            endless |= marks;
+                        }
+                        keys.extend(self.key_expr(&spec)?);
+                    }
+                }
+                let keys = match keys.len() {
+                    0 => continue,
+                    1 => keys.pop(),
+                    _ => Some(Expr::Alt(keys)),
+                };
+                out.push(OtherProperties { keys, value: value.clone(), marks });
             }
         }
-        Ok(out)
+        let met = out.iter().fold(0, |bits, o| bits | o.marks);
+        for (i, what) in o.some_names.iter().enumerate() {
+            if met >> i & 1 == 0 {
+                return Ok(None);
+            }
+            if endless >> i & 1 == 0 {
+                // The names might all have a place of their own, or be used up.
+                let (Existence::Keyword(loc, kw) | Existence::Beyond(_, (loc, kw))) = *what;
+                self.unsupported(
+                    loc,
+                    kw,
+                    "its negation is needed, and only a few names can meet it",
+                    "Declare these names in properties",
+                )?;
+                out.iter_mut().for_each(|o| o.marks &= !(1 << i));
+            }
+        }
+        Ok(Some(out))
+    }
+
+    /// The undeclared names by what `propertyNames` says of them: constraints, and the needs that such a name meets.
+    fn name_variants(&mut self, f: &Flat<'a>) -> Result<Vec<(Vec<Strings<'a>>, u32)>> {
+        let o = &f.object;
+        let mut wanted: Vec<(usize, LocId)> = vec![];
+        for (i, what) in o.some_names.iter().enumerate() {
+            if let Existence::Keyword(loc, Kw::PropertyNames) = *what {
+                if let Some(v) = self.docs.get(loc, Kw::PropertyNames) {
+                    wanted.push((i, self.docs.child(loc, v, Step::Key(Kw::PropertyNames.text()))));
+                }
+            }
+        }
+        if wanted.len() > 3 {
+            let loc = wanted[0].1;
+            self.unsupported(loc, Kw::PropertyNames, "so many of them are negated at once", "Negate fewer")?;
+            wanted.truncate(3);
+        }
+        let mut variants = vec![];
+        for choice in 0..1u32 << wanted.len() {
+            let mut conj: Conj = o.names.iter().copied().collect();
+            let mut marks = 0;
+            for (k, (i, loc)) in wanted.iter().enumerate() {
+                let fails = choice >> k & 1 == 1;
+                conj.push(Atom::new(*loc, fails));
+                marks |= u32::from(fails) << i;
+            }
+            if conj.is_empty() {
+                variants.push((vec![Strings::default()], marks));
+                continue;
+            }
+            let flat = self.flatten(&conj, Types::STRING)?;
+            if flat.is_dead() {
+                continue;
+            }
+            let specs = match self.alternatives(flat, 64, super::alternatives::LOOK)? {
+                Some(list) if list.iter().all(|f| f.values.is_none()) => list.into_iter().map(|f| f.string).collect(),
+                _ => {
+                    let loc = conj[0].loc();
+                    self.unsupported(loc, Kw::PropertyNames, "so many alternatives", "Use a pattern")?;
+                    vec![Strings::default()]
+                }
+            };
+            variants.push((specs, marks));
+        }
+        Ok(variants)
+    }
+
+    /// The needs that the names of a class meet, whatever `propertyNames` says.
+    fn class_marks(&mut self, f: &Flat<'a>, class: &NameClass<'a>) -> Result<u32> {
+        let matches = |p: &str| class.iter().any(|(q, m)| *m && *q == p);
+        let mut marks = 0;
+        for (i, what) in f.object.some_names.iter().enumerate() {
+            let met = match *what {
+                Existence::Beyond(..) => true,
+                Existence::Keyword(loc, kw @ (Kw::AdditionalProperties | Kw::PatternProperties)) => {
+                    let patterns = self.docs.get(loc, Kw::PatternProperties).and_then(Value::as_object);
+                    let mut found = false;
+                    for (pattern, s) in patterns.into_iter().flatten().filter(|(p, _)| matches(p)) {
+                        let child = self.docs.child(loc, s, Step::In(Kw::PatternProperties.text(), pattern));
+                        found |= kw == Kw::AdditionalProperties || !self.is_trivial(child);
+                    }
+                    found == (kw == Kw::PatternProperties)
+                }
+                Existence::Keyword(..) => false,
+            };
+            marks |= u32::from(met) << i;
+        }
+        Ok(marks)
     }
 
     /// Whether no name is in a class.

@@ -59,6 +59,10 @@ fn body_lives(body: &Body, alive: &[bool]) -> bool {
                 return false;
             }
             let possible = o.properties.iter().filter(|p| value(&p.value)).count();
+            let met = o.others.iter().filter(|p| lives(&p.value, alive)).fold(0, |bits, p| bits | p.marks);
+            if met != o.needs() {
+                return false;
+            }
             o.others.iter().any(|p| lives(&p.value, alive)) || possible >= o.min_properties as usize
         }
         _ => true,

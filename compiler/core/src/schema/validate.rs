@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::decimal::Decimal;
 use super::documents::{LocId, Step};
-use super::flat::{Lit, Types};
+use super::flat::{Existence, Lit, Types};
 use super::keyword::{Draft, Kw};
 use super::Compiler;
 use crate::error::{CompileError, Result};
@@ -94,10 +94,16 @@ impl<'a> Compiler<'a> {
                 }
                 None => true,
             },
-            Lit::SomeProperty(loc, kw) => match (object, self.docs.get(*loc, *kw)) {
-                (Some(_), Some(k)) => !self.keyword_holds(*loc, *kw, k, v, DEPTH)?,
-                _ => true,
-            },
+            Lit::MaxItems(n) => array.is_none_or(|a| a.len() as u64 <= *n),
+            Lit::Beyond(names, _) | Lit::SomeName(Existence::Beyond(names, _)) => {
+                object.is_none_or(|o| o.keys().any(|k| !names.contains_key(k)))
+            }
+            Lit::SomeProperty(loc, kw) | Lit::SomeName(Existence::Keyword(loc, kw)) => {
+                match (object, self.docs.get(*loc, *kw)) {
+                    (Some(_), Some(k)) => !self.keyword_holds(*loc, *kw, k, v, DEPTH)?,
+                    _ => true,
+                }
+            }
         })
     }
 

@@ -153,7 +153,7 @@ fn sample() -> Grammar {
         Expr::seq([Expr::lit("["), ws(), Expr::seq([Expr::Rule(r), more]).opt(), ws(), Expr::lit("]")])
     };
     let open = ObjectRule {
-        others: vec![OtherProperties { keys: None, value: Expr::Rule(1) }],
+        others: vec![OtherProperties { keys: None, value: Expr::Rule(1), marks: 0 }],
         ..object(&[("é", Expr::alt([Expr::Rule(4), Expr::Rule(3), Expr::lit("0")]), false)])
     };
     grammar(vec![
@@ -243,7 +243,7 @@ fn times() {
     ] {
         let mut o = ObjectRule { order, space: Separators::flexible(), ..object(&list) };
         if open {
-            o.others = vec![OtherProperties { keys: None, value: Expr::Rule(2) }];
+            o.others = vec![OtherProperties { keys: None, value: Expr::Rule(2), marks: 0 }];
         }
         let g = grammar(vec![Body::Object(o), Body::JsonString, Body::Expr(Expr::lit("x"))]);
         let mut best = f64::MAX;

@@ -59,6 +59,7 @@ struct Spec {
 impl Spec {
     fn grammar(&self) -> Grammar {
         let begins = |b: char, v: &str| OtherProperties {
+            marks: 0,
             keys: Some(Expr::seq([chars((b as u32, b as u32)), any_chars().star()])),
             value: Expr::lit(v),
         };
@@ -70,7 +71,7 @@ impl Spec {
                 .collect(),
             others: match self.others {
                 0 => vec![],
-                1 => vec![OtherProperties { keys: None, value: Expr::lit("0") }],
+                1 => vec![OtherProperties { keys: None, value: Expr::lit("0"), marks: 0 }],
                 _ => vec![begins('x', "7"), begins('y', "8")],
             },
             order: self.order,
