@@ -395,3 +395,82 @@ def test_every_escape_of_a_name_is_the_name() -> None:
     assert accepts(grammar, '{"name":"x"}')
     assert accepts(grammar, '{"nam":1}')
     assert accepts(grammar, '{"names":1}')
+
+
+# ------------------------------------------------------------------------------------------------ what must exist
+
+some_property = st.one_of(
+    st.builds(lambda s: {"propertyNames": s}, strings()),
+    st.builds(lambda v: {"propertyNames": {"enum": v}}, st.lists(st.sampled_from(KEYS), min_size=1, max_size=2)),
+    st.builds(
+        lambda v: {"propertyNames": {"not": {"enum": v}}}, st.lists(st.sampled_from(KEYS), min_size=1, max_size=2)
+    ),
+    st.builds(lambda p: {"patternProperties": {p: False}}, st.sampled_from(["^a", "b", "^(?:ab)*$", "é|c", "^.$"])),
+    st.builds(
+        lambda n, p: {"properties": dict.fromkeys(n, True), **p, "additionalProperties": False},
+        st.lists(st.sampled_from(KEYS), max_size=2, unique=True),
+        st.sampled_from([{}, {"patternProperties": {"^c": True}}]),
+    ),
+    st.builds(
+        lambda v: {"const": v}, st.dictionaries(st.sampled_from(KEYS), st.sampled_from([1, "a", []]), max_size=2)
+    ),
+    st.builds(
+        lambda v: {"enum": v}, st.lists(st.lists(st.sampled_from([1, 2, "a"]), max_size=2), min_size=1, max_size=2)
+    ),
+)
+around = st.sampled_from(
+    [
+        {},
+        {"properties": {"a": {"type": "integer"}, "b": True}, "required": ["b"]},
+        {"maxProperties": 1},
+        {"propertyNames": {"minLength": 2}},
+        {"patternProperties": {"^c": {"type": "string"}}},
+        {"additionalProperties": {"type": "integer"}},
+        {"properties": {"a": False}, "additionalProperties": {"type": "string"}},
+    ]
+)
+names = st.sampled_from([*KEYS, "ab", "abab", "bb", "c", ""])
+members = st.one_of(
+    st.dictionaries(names, st.sampled_from([1, "a", []]), max_size=3),
+    st.lists(st.sampled_from([1, 2, "a"]), max_size=3),
+)
+
+
+@settings(max_examples=120)
+@given(
+    around,
+    st.lists(some_property, min_size=1, max_size=3),
+    st.sampled_from(["allOf", "anyOf", "oneOf"]),
+    st.lists(members, min_size=10, max_size=20),
+    st.integers(0, 2**32),
+)
+def test_what_must_exist(base: Any, kinds: list[Any], keyword: str, instances: list[Any], seed: int) -> None:
+    """Negations that ask for a property (or item) somewhere, on open objects, alone and together."""
+    schema = {"type": ["object", "array"], **base, keyword: [{"not": s} for s in kinds]}
+    judge, rng = Judge(exactly(schema)), random.Random(seed)
+    for order in ("any", "declared"):
+        grammar = compiled(schema, property_order=order)
+        for value in instances:
+            valid = judge.is_valid(exactly(value))
+            if grammar is UnsatisfiableSchema:
+                assert not valid, value
+            elif isinstance(grammar, CompiledGrammar) and (order == "any" or not valid):
+                assert accepts(grammar, json.dumps(value)) == valid, value
+        if not isinstance(grammar, CompiledGrammar):
+            continue
+        # No dead end: a walk finds a way on at every step, and what it ends with is valid.
+        printable = [t for t, b in enumerate(TOKENS) if b.isascii() and b.strip() == b and b"\\" not in b]
+        matcher, text = grammar.matcher(), bytearray()
+        for step in range(80):
+            allowed = mask(matcher, len(TOKENS))
+            assert allowed, bytes(text)
+            if STOP in allowed and (rng.random() < 0.3 or step > 60):
+                break
+            ways = sorted(allowed & set(printable)) or sorted(allowed - {STOP})
+            closing = [t for t in ways if TOKENS[t] in (b'"', b"}", b"]")]
+            token = rng.choice(closing if step > 30 and closing else ways)
+            text += TOKENS[token]
+            assert matcher.accept_token(token)
+        if matcher.is_complete():
+            written = json.loads(bytes(text), parse_float=Decimal)
+            assert judge.is_valid(written), bytes(text)

@@ -19,6 +19,9 @@ use crate::error::{CompileError, Result};
 /// How deep emptiness is looked for in the values of properties and items.
 pub(super) const LOOK: u32 = 4;
 
+/// Work on alternatives that counts as much as a state.
+const WEIGHT: usize = 16;
+
 /// The negation of an option, where it is one literal.
 fn complement<'a>(option: &[Lit<'a>]) -> Option<Lit<'a>> {
     match option {
@@ -36,7 +39,9 @@ impl<'a> Compiler<'a> {
         let mut stack = vec![flat];
         while let Some(mut f) = stack.pop() {
             // Nested choices multiply: what they cost is counted, not timed, so that they end alike everywhere.
-            self.budget.states(1 + (f.nodes.len() + f.lits.len()) / 8)?;
+            self.weighed += 1 + (f.nodes.len() + f.lits.len()) / 8;
+            self.budget.states(self.weighed / WEIGHT)?;
+            self.weighed %= WEIGHT;
             if f.is_dead() {
                 continue;
             }
@@ -227,6 +232,11 @@ impl<'a> Compiler<'a> {
             }
         }
         let mut options: Vec<Lits<'a>> = vec![];
+        if let Some(names) = self.failing_names(what)? {
+            let options = names.into_iter().map(|n| smallvec![Lit::Require(n)]).collect();
+            self.choice(f, NO_NODE, loc, kw, options);
+            return Ok(());
+        }
         let names = match self.closed_names(f) {
             Some(names) => names,
             None => {
@@ -283,6 +293,24 @@ impl<'a> Compiler<'a> {
             self.choice(f, NO_NODE, loc, kw, options);
         }
         Ok(())
+    }
+
+    /// All names that `propertyNames` does not allow, where they are listed.
+    fn failing_names(&mut self, what: Existence<'a>) -> Result<Option<Vec<&'a str>>> {
+        let Existence::Keyword(loc, kw @ Kw::PropertyNames) = what else { return Ok(None) };
+        let Some(v) = self.docs.get(loc, kw) else { return Ok(None) };
+        let child = self.docs.child(loc, v, Step::Key(kw.text()));
+        let Some(flat) = self.quietly(|c| c.flatten(&[Atom::isnt(child)], Types::STRING))? else { return Ok(None) };
+        let Some(values) = flat.values.clone() else { return Ok(None) };
+        let mut names = vec![];
+        for v in values.iter() {
+            if let Value::String(s) = v {
+                if self.all_hold(&flat.lits, v)? {
+                    names.push(s.as_str());
+                }
+            }
+        }
+        Ok(Some(names))
     }
 
     /// Whether only the name of a property decides whether it is the one that must exist. Undeclared names may be

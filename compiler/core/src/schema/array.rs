@@ -13,6 +13,8 @@ use crate::ir::{Body, Expr, RuleId, Separators};
 
 /// Positions that are told apart one by one where items must be counted by rules.
 const POSITIONS: u64 = 256;
+/// Values of which each set is told apart.
+const UNIQUE: usize = 10;
 /// Optional items in a row that are nested in one expression; more get rules of their own.
 const NESTED: usize = 16;
 
@@ -303,7 +305,7 @@ impl<'a> Compiler<'a> {
         atoms.extend(rest.into_iter().map(|(_, a)| a));
         let Some(values) = self.finite_values(&atoms)? else { return Ok(None) };
         let n = values.len();
-        if n > 8 {
+        if n > UNIQUE {
             return Ok(None);
         }
         let max = f.array.max.unwrap_or(u64::MAX).min(n as u64) as u32;

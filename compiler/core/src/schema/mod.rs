@@ -197,6 +197,8 @@ struct Compiler<'a> {
     emptiness: FxHashMap<Conj, (bool, u32)>,
     /// Types that a location may have, seen from so far.
     likely: FxHashMap<(LocId, u32), flat::Types>,
+    /// Work on alternatives that is not yet accounted for.
+    weighed: usize,
     /// Whether branches of a choice exclude the ones before them.
     apart: bool,
     leaves: leaf::Leaves<'a>,
@@ -228,6 +230,7 @@ impl<'a> Compiler<'a> {
             shared: Shared::default(),
             emptiness: FxHashMap::default(),
             likely: FxHashMap::default(),
+            weighed: 0,
             apart: false,
             leaves: leaf::Leaves::default(),
             warnings: vec![],

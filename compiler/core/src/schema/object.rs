@@ -97,6 +97,19 @@ impl<'a> Compiler<'a> {
         if !closed {
             let Some(others) = self.other_names(f)? else { return Ok(None) };
             rule.others = others;
+            if !o.some_names.is_empty() && o.max == Some(1) {
+                // The only property is all that must exist.
+                if rule.properties.iter().any(|p| p.required) {
+                    return Ok(None);
+                }
+                let all = (1u32 << o.some_names.len()) - 1;
+                rule.others.retain(|o| o.marks == all);
+                rule.others.iter_mut().for_each(|o| o.marks = 0);
+                rule.properties.iter_mut().for_each(|p| p.value = None);
+                if rule.others.is_empty() {
+                    return Ok(None);
+                }
+            }
         } else if !o.some_names.is_empty() {
             return Ok(None);
         }
@@ -209,7 +222,7 @@ impl<'a> Compiler<'a> {
     /// are what must exist. `None`: what must exist cannot.
     fn other_names(&mut self, f: &Flat<'a>) -> Result<Option<Vec<OtherProperties>>> {
         let o = &f.object;
-        if let (Some(what), Some(_)) = (o.some_names.first(), o.max) {
+        if let (Some(what), Some(2..)) = (o.some_names.first(), o.max) {
             let (Existence::Keyword(loc, kw) | Existence::Beyond(_, (loc, kw))) = *what;
             self.unsupported(
                 loc,
@@ -317,7 +330,7 @@ impl<'a> Compiler<'a> {
             if met >> i & 1 == 0 {
                 return Ok(None);
             }
-            if endless >> i & 1 == 0 {
+            if endless >> i & 1 == 0 && o.max != Some(1) {
                 // The names might all have a place of their own, or be used up.
                 let (Existence::Keyword(loc, kw) | Existence::Beyond(_, (loc, kw))) = *what;
                 self.unsupported(
