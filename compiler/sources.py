@@ -252,16 +252,18 @@ def _tool(
     required: list[str] = []
     # An operation's parameter replaces the path's of the same name and place.
     parameters: dict[tuple[Any, Any], Mapping[str, Any]] = {}
-    for listed in (item.get("parameters", []), operation.get("parameters", [])):
-        for parameter in listed:
+    for listed in (item.get("parameters"), operation.get("parameters")):
+        for parameter in listed if isinstance(listed, list) else []:
             p = _resolved(document, parameter)
             parameters[p.get("name"), p.get("in")] = p
     for (name, _), p in parameters.items():
         if not isinstance(name, str):
             continue
         content = _member(p, "content")
-        schema = p.get("schema") or next((m.get("schema") for m in content.values() if isinstance(m, Mapping)), {})
-        properties[name] = schema or {}
+        described: Any = p.get("schema") or next(
+            (m.get("schema") for m in content.values() if isinstance(m, Mapping)), {}
+        )
+        properties[name] = described or {}
         if p.get("required") is True and name not in required:
             required.append(name)
     body = _resolved(document, operation.get("requestBody", {}))
