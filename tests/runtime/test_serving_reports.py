@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 import gramary.compiler.compiler as compiler_module
-from gramary.compiler import Compiler, GramaryError, InvalidPattern, InvalidSchema, Tokenizer, UnsatisfiableSchema
+from gramary.compiler import (
+    Compiler,
+    GramaryError,
+    InvalidPattern,
+    InvalidSchema,
+    Tokenizer,
+    UnsatisfiableSchema,
+    UnsupportedSchema,
+)
 from gramary.runtime.serving import Admission, Kind, RequestGrammar, WorkerOptions
 
 from .engine_simulator import Engine, Request, first, preferring, random_sampler
@@ -148,19 +156,31 @@ def test_a_vocabulary_that_cannot_go_on_ends_the_request() -> None:
 
 # 3. Free text beside tool tags
 
-CALL = {
-    "type": "structural_tag",
-    "format": {
-        "type": "triggered_tags",
-        "triggers": ["<tool_call>"],
-        "tags": [
-            {
-                "begin": '<tool_call>{"name": "now", "arguments": ',
-                "content": {"type": "json_schema", "json_schema": {"const": {"z": 1}}},
-                "end": "}</tool_call>",
-            }
-        ],
-    },
+TAG = {
+    "begin": '<tool_call>{"name": "now", "arguments": ',
+    "content": {"type": "json_schema", "json_schema": {"const": {"z": 1}}},
+    "end": "}</tool_call>",
+}
+BY_STRING = {"type": "triggered_tags", "triggers": ["<tool_call>"], "tags": [{"type": "tag", **TAG}]}
+INSIDE = {
+    "type": "sequence",
+    "elements": [
+        {"type": "const_string", "value": '{"name": "now", "arguments": '},
+        TAG["content"],
+        {"type": "const_string", "value": "}"},
+    ],
+}
+BY_TOKEN = {
+    "type": "token_triggered_tags",
+    "trigger_tokens": ["<tool_call>"],
+    "tags": [
+        {
+            "type": "tag",
+            "begin": {"type": "token", "token": "<tool_call>"},
+            "content": INSIDE,
+            "end": {"type": "token", "token": "</tool_call>"},
+        }
+    ],
 }
 
 
@@ -186,12 +206,25 @@ def splits(tokenizer: Tokenizer, text: bytes) -> Iterator[list[int]]:
 
 
 @needs_tags
-def test_a_spelled_out_marker_smuggles_no_call() -> None:
+@pytest.mark.parametrize(
+    "form",
+    [
+        BY_TOKEN,
+        pytest.param(
+            BY_STRING,
+            marks=pytest.mark.xfail(
+                raises=UnsupportedSchema, strict=False, reason="triggers that are special tokens are given as tokens"
+            ),
+        ),
+    ],
+    ids=["token", "string"],
+)
+def test_a_spelled_out_marker_smuggles_no_call(form: object) -> None:
     """However it is split, and whatever stands before it; text that is nearly the marker stays free."""
     tokenizer = tool_vocabulary()
     engine = Engine(tokenizer)
     marker = tokenizer.special_tokens["<tool_call>"]
-    spec = json.dumps(CALL)
+    spec = json.dumps({"type": "structural_tag", "format": form})
     count = 0
     for before in (b"", b"Well, ", b"<tool", b"<<"):
         for tokens in splits(tokenizer, b"<tool_call>"):

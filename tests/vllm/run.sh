@@ -44,6 +44,9 @@ if [ ! -e "$MODEL/config.json" ]; then
 fi
 
 if [ -n "${GRAMARY_DEV_PATH:-}" ]; then
+  "$BIN/python" -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
+    > "$VENV/own.txt"
+  "${PIP[@]}" install -r "$VENV/own.txt"
   site=$("$BIN/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
   info=$site/gramary-0.0.0.dist-info
   rm -rf "$site"/gramary-*.dist-info && mkdir "$info"
