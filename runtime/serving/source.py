@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from gramary.compiler.compiler import Compiler, PropertyOrder, Whitespace
 from gramary.compiler.errors import InvalidSchema
@@ -81,15 +81,17 @@ def compile_here(compiler: Compiler, kind: Kind, spec: str, options: CompileOpti
         )
     if kind is Kind.REGEX:
         return compiler.compile_regex(spec, limits=limits)
-    choices = choices_of(spec) if kind is Kind.CHOICE else []
-    newer: Any = compiler
     if kind is Kind.EBNF:
-        grammar: CompiledGrammar = newer.compile_ebnf(spec, limits=limits)
-    elif kind is Kind.CHOICE:
-        grammar = newer.compile_choice(choices, limits=limits)
-    else:
-        grammar = newer.compile_structural_tag(spec, limits=limits)
-    return grammar
+        return compiler.compile_ebnf(spec, limits=limits)
+    if kind is Kind.CHOICE:
+        return compiler.compile_choice(choices_of(spec), limits=limits)
+    return compiler.compile_structural_tag(
+        spec,
+        property_order=options.property_order,
+        whitespace=options.whitespace,
+        lenient=options.lenient,
+        limits=limits,
+    )
 
 
 def choices_of(spec: str) -> list[str]:

@@ -76,7 +76,6 @@ def test_what_a_request_may_get_wrong(arguments: Any, pointer: str) -> None:
     assert caught.value.pointer == pointer
 
 
-@pytest.mark.skipif(not hasattr(Compiler, "compile_structural_tag"), reason="the compiler has no structural tags yet")
 @pytest.mark.parametrize(
     ("choice", "answer", "right", "wrong"),
     [

@@ -144,7 +144,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(
-    *arguments: str, environ: Mapping[str, str] | None = None, wait_s: float = 420, log: str = "server"
+    *arguments: str, environ: Mapping[str, str] | None = None, wait_s: float = 1200, log: str = "server"
 ) -> Iterator[Server]:
     """A server with these further arguments, until the block ends."""
     port = free_port()

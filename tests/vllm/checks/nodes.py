@@ -51,7 +51,7 @@ def engines(nodes: list[Agent], worker_ports: list[int]) -> Iterator[Server]:
             second, env={**os.environ, **QUIET, **environs[1]}, stdout=out, stderr=out, start_new_session=True
         )
     try:
-        with serving(*parallel, environ=environs[0], log="nodes", wait_s=600) as server:
+        with serving(*parallel, environ=environs[0], log="nodes") as server:
             yield server
     finally:
         with contextlib.suppress(ProcessLookupError):
