@@ -149,7 +149,7 @@ class Compiler:
     ) -> CompiledGrammar:
         """`schema`: JSON text or what `json.dumps` takes. `registry`: one JSON object, schemas by their URIs.
 
-        `max_whitespace`, `max_digits` and `ensure_ascii` are the matchers' own: they are no part of a source's identity.
+        `max_whitespace`, `max_digits` and `ensure_ascii` are the matchers' own: no part of a source's identity.
         """
     def compile_regex(self, pattern: str, *, limits: Limits | None = None) -> CompiledGrammar: ...
     def compile_ebnf(self, grammar: str, *, root: str = "root", limits: Limits | None = None) -> CompiledGrammar: ...
@@ -198,8 +198,8 @@ class Compiler:
     ) -> CompiledGrammar:
         """Tools are `{"name": ..., "parameters": schema}`, or OpenAI style `{"type": "function", "function": {...}}`.
 
-        `trigger` defaults to what precedes `{name}` in `begin`. `on_error`: "raise" | "drop" | "any_json". `layout`: the
-        options of `compile_json_schema` from `indent` on.
+        `trigger` defaults to what precedes `{name}` in `begin`. `on_error`: "raise" | "drop" | "any_json". `layout`:
+        the options of `compile_json_schema` from `indent` on.
         """
     def compile_tags(
         self,
