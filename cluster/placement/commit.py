@@ -267,7 +267,7 @@ class Committer:
         while pending and _left(end) > 0:
             groups: dict[str, list[bytes]] = defaultdict(list)
             for name, unit in pending.items():
-                for node in self._membership.reachable(unit, self._settings.replicas):
+                for node in self._membership.reachable(unit, self._settings.replicas + 1):
                     if node not in down:
                         groups[node].append(name)
                         break

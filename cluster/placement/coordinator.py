@@ -69,7 +69,7 @@ class Coordinator:
         groups: dict[tuple[str, ...], list[SourceItem]] = defaultdict(list)
         for key, source in wanted.items():
             if key not in outcomes:
-                groups[tuple(self.membership.reachable(key, self.settings.replicas))].append(source)
+                groups[tuple(self.membership.reachable(key, self.settings.replicas + 1))].append(source)
         parts = [self._through(nodes, part, tokenizers, share_end, end) for nodes, part in groups.items()]
         for part in await asyncio.gather(*parts):
             for outcome in part:

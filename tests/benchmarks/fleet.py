@@ -253,6 +253,7 @@ class Fleet:
     def report(self, healthy: dict, end: dict, lost_time: float) -> dict[str, object]:
         nodes = self.arguments.nodes
         later = {name: end[name] - healthy[name] for name in end}
+        built = end["units_compiled"] + end["units_unclaimed"]
         tiers = {}
         for name, part in (("before", healthy), ("after_loss", later)):
             lookups = max(1, part["sources"])
@@ -267,7 +268,7 @@ class Fleet:
             "tools": self.arguments.tools,
             "requests": self.arguments.requests,
             "compiles_per_unit": round(healthy["units_compiled"] / max(1, healthy["distinct_units"]), 4),
-            "compiles_per_unit_with_loss": round(end["units_compiled"] / max(1, end["distinct_units"]), 4),
+            "compiles_per_unit_with_loss": round(built / max(1, end["distinct_units"]), 4),
             "hit_rate": round(1 - healthy["sources_lowered"] / max(1, healthy["sources"]), 4),
             "hit_rate_by_tier": tiers,
             "messages_per_node_s": round(healthy["messages"] / nodes / max(1e-9, healthy["seconds"]), 3),
@@ -277,7 +278,7 @@ class Fleet:
                 "nodes_lost": nodes // 10,
                 "noticed_after_s": self.arguments.noticed,
                 "windows": {name: window.figures() for name, window in self.windows.items()},
-                "units_recompiled": end["units_compiled"] - end["distinct_units"],
+                "units_recompiled": built - end["distinct_units"],
                 "units_repaired": later["units_repaired"],
                 "fallbacks": later["fallbacks"],
             },
