@@ -181,7 +181,7 @@ class Compiler:
         (True, False)
         """
         dumped = getattr(tag, "model_dump_json", None)
-        source = dumped(by_alias=True, exclude_none=True) if dumped is not None else tag
+        source: Any = dumped(by_alias=True, exclude_none=True) if dumped is not None else tag
         return self._core.compile_structural_tag(
             source,
             forbid_spelled_markers=forbid_spelled_markers,

@@ -25,6 +25,9 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+/// Register programs, and the state that each leads on to.
+type Ways = SmallVec<[(Vec<Op>, u32); 2]>;
+
 use crate::automata::acts::Acts;
 use crate::error::{CompileError, Result};
 use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, State, DEAD, NONE, PLAIN, REJECT, UNBOUNDED};
@@ -617,7 +620,7 @@ impl Build<'_> {
     }
 
     /// How the text goes on with a tag: what is counted, and the state after it.
-    fn ways_on(&mut self) -> Result<SmallVec<[(Vec<Op>, u32); 2]>> {
+    fn ways_on(&mut self) -> Result<Ways> {
         let tick: &[Op] = if self.counting.tags.is_some() { &[Op::Tick { r: 0 }] } else { &[] };
         Ok(match self.counting.last {
             Last::No => [(tick.to_vec(), self.node(0, Owed::NOTHING)?)].into_iter().collect(),

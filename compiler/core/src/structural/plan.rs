@@ -256,8 +256,8 @@ impl<'a> Planner<'_, 'a> {
         let body = match &node.format {
             Format::Const(text) => self.markers.expr(text),
             Format::Schema(schema) => self.schema(schema, pointer),
-            Format::Grammar(text) => self.source(Content::Ebnf, text, format!("{pointer}/grammar")),
-            Format::Regex(text) => self.source(Content::Regex, text, format!("{pointer}/pattern")),
+            Format::Grammar(text) => self.source(Content::Ebnf, text.clone(), format!("{pointer}/grammar")),
+            Format::Regex(text) => self.source(Content::Regex, text.clone(), format!("{pointer}/pattern")),
             Format::Token(token) => Expr::Token(self.token(token, pointer)?),
             Format::ExcludeToken(tokens) => Expr::TokenExcept(self.token_list(tokens, pointer)?),
             Format::AnyTokens { excludes, max_tokens } => {
@@ -385,8 +385,8 @@ impl<'a> Planner<'_, 'a> {
         Ok(seq([body, self.ending(tail)]))
     }
 
-    fn source(&mut self, content: Content, text: &Cow<'a, str>, pointer: String) -> Expr {
-        self.hole(Part::Source { content, text: text.clone(), pointer })
+    fn source(&mut self, content: Content, text: Cow<'a, str>, pointer: String) -> Expr {
+        self.hole(Part::Source { content, text, pointer })
     }
 
     fn schema(&mut self, schema: &Schema<'a>, pointer: &str) -> Expr {
@@ -396,7 +396,7 @@ impl<'a> Planner<'_, 'a> {
         excludes.dedup();
         let content =
             Content::Schema { style: *style, any_order: *any_order, max_whitespace: *max_whitespace, excludes };
-        self.source(content, text, format!("{pointer}/json_schema"))
+        self.source(content, text.clone(), format!("{pointer}/json_schema"))
     }
 
     /// A tag with its begin, and the tail after it.
