@@ -81,6 +81,16 @@ class LocalCluster:
         self._launch(addresses, range(place, place + 1))
         return self.nodes()[place]
 
+    def start(self, name: str) -> dict[str, Any]:
+        """Start a node that has ended, with the store that it had. Raises `LocalClusterError`."""
+        nodes = self.nodes()
+        [place] = [place for place, node in enumerate(nodes) if node["name"] == name]
+        addresses: list[str] = json.loads((self.folder / "addresses.json").read_text())
+        process, nodes[place] = self._start(name, nodes[place]["address"], addresses)
+        self._await(process, nodes[place])
+        (self.folder / "nodes.json").write_text(json.dumps(nodes, indent=2))
+        return nodes[place]
+
     def _launch(self, addresses: list[str], places: range) -> None:
         started = []
         try:

@@ -19,7 +19,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -43,8 +42,6 @@ from tests.benchmarks import nodes as local  # noqa: E402
 FEWEST, MOST = 5, 20
 BLOCKS = 24
 WAIT_S = 30.0
-PATIENT = "[deadlines]\npeer_s = 30.0\nlease_s = 60.0\n"
-"""Everything shares a few CPUs here: a node that waits for one has not failed."""
 TIERS = ("process", "lmdb", "cluster", "local")
 
 
@@ -111,14 +108,14 @@ class Run:
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.options = options
-        self.cluster = LocalCluster(folder, more=PATIENT)
+        self.cluster = LocalCluster(folder, more=local.PATIENT)
         self.tokenizer = local.tokenizer_path(options.tokenizer)
         self.log = Console(stderr=True, quiet=options.json)
 
     def phase(self, requests: int, first: Phase | None = None) -> Phase:
         """Start everything, have so many requests made, stop everything."""
         options = self.options
-        nodes = self.cluster.up(options.nodes, free_ports(options.nodes))
+        nodes = self.cluster.up(options.nodes, local.free_ports(options.nodes))
         context = multiprocessing.get_context("spawn")
         pipes, processes = [], []
         phase = Phase()
@@ -202,22 +199,6 @@ class Run:
 def _until(requests: int, block: int) -> int:
     """The requests of so many blocks: blocks grow, since everything new comes early."""
     return requests * block * block // (BLOCKS * BLOCKS)
-
-
-def free_ports(number: int) -> int:
-    """The first of so many ports in a row that nobody listens on."""
-    for first in range(20000, 60000, 100):
-        sockets = [socket.socket() for _ in range(number)]
-        try:
-            for offset, one in enumerate(sockets):
-                one.bind(("127.0.0.1", first + offset))
-        except OSError:
-            continue
-        finally:
-            for one in sockets:
-                one.close()
-        return first
-    raise RuntimeError("no free ports")
 
 
 def result(options: argparse.Namespace, first: Phase, again: Phase) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import gzip
 import itertools
 import json
 import random
+import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from gramary.compiler import Tokenizer
 ROOT = Path(__file__).parents[2]
 CATALOGUE = ROOT / "tests" / "data" / "tools.jsonl.gz"
 TEKKEN = ROOT / ".venv" / "data" / "tekken.json"
+PATIENT = "[deadlines]\npeer_s = 30.0\nlease_s = 60.0\n"
+"""For nodes that share a few CPUs: one that waits for one has not failed."""
 
 
 def tokenizer_path(given: str | None) -> str | None:
@@ -53,6 +56,22 @@ def read_tools(number: int) -> list[dict[str, Any]]:
             name = f"{name}_{variant}"
         tools.append({"name": name, "parameters": schema})
     return tools
+
+
+def free_ports(number: int) -> int:
+    """The first of so many ports in a row that nobody listens on."""
+    for first in range(20000, 60000, 100):
+        sockets = [socket.socket() for _ in range(number)]
+        try:
+            for offset, one in enumerate(sockets):
+                one.bind(("127.0.0.1", first + offset))
+        except OSError:
+            continue
+        finally:
+            for one in sockets:
+                one.close()
+        return first
+    raise RuntimeError("no free ports")
 
 
 class Zipf:
