@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+STOP_S = 2.0
 
 
 class Background:
@@ -18,6 +20,7 @@ class Background:
     def __init__(self, name: str) -> None:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._pid = 0
         self._lock = threading.Lock()
 
@@ -32,7 +35,8 @@ class Background:
                 if self._loop is None or self._pid != os.getpid():
                     self._loop = asyncio.new_event_loop()
                     self._pid = os.getpid()
-                    threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True).start()
+                    self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
+                    self._thread.start()
                 loop = self._loop
         return loop
 
@@ -41,8 +45,22 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def close(self) -> None:
-        """Stop the loop of this process."""
+        """Cancel what is under way in this process, and stop the loop."""
         with self._lock:
             loop, self._loop = self._loop, None
-        if loop is not None and self._pid == os.getpid():
-            loop.call_soon_threadsafe(loop.stop)
+            thread, self._thread = self._thread, None
+        if loop is None or thread is None or self._pid != os.getpid():
+            return
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result(STOP_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(STOP_S)
+        if not thread.is_alive():
+            loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from gramary.cluster.records import Kind
 from gramary.cluster.settings import Settings
 from gramary.cluster.wire.client import GrpcPeer
 from gramary.cluster.wire.configured import client_security, cluster_mac
-from gramary.compiler import Compiler, GramaryError, Tokenizer, Vocabulary
+from gramary.compiler import CompileError, Compiler, GramaryError, LimitExceeded, Tokenizer, ToolError, Vocabulary
 from gramary.runtime import CompiledGrammar
 
 WARM_SOURCES = 10_000
@@ -84,16 +86,23 @@ class Client:
         compiled.
         """
         left, tier = self.ladder.prepare(sources)
+        self._raise_known(sources, left)
         if left and self.ladder.nodes:
             left, tier = self._background.start(self.ladder.ask(left, within_s=within_s)).result(), "cluster"
         return self._settle(sources, left) if left else tier
 
-    def _settle(self, sources: Sequence[Source], left: Sequence[Source]) -> str:
-        """What is to be done about sources that nobody had."""
+    def _raise_known(self, sources: Sequence[Source], left: Sequence[Source]) -> None:
+        """Raise what the cluster told of a single source. Of several, only of one that exceeds the limits: the others
+        fail here at once, and better described; a bomb is not set off again.
+        """
         for source in left:
             error = self.ladder.errors.get(source.key)
-            if error is not None and len(sources) == 1:
+            if error is not None and (len(sources) == 1 or isinstance(error, LimitExceeded)):
                 raise error
+
+    def _settle(self, sources: Sequence[Source], left: Sequence[Source]) -> str:
+        """What is to be done about sources that nobody had."""
+        self._raise_known(sources, left)
         self.ladder.compiled_here(left)
         if self._publisher is not None:
             self._publisher.compiled(left)
@@ -114,9 +123,30 @@ class Client:
         text = self.compiler.core.tools_text(tools)
         known, missing = self.compiler.core.missing_of_tools(text, **_source_options(options))
         self.ladder.found(known - len(missing))
-        if missing:
-            self.ensure(missing)
+        wanted = self._without_errors(missing)
+        with contextlib.suppress(CompileError):  # said below, with the tool's name, or by compiling it
+            if wanted:
+                self.ensure(wanted)
+        self._raise_bomb(text, missing, options)
         return self.compiler.compile_tools(text, **options)
+
+    def _without_errors(self, sources: Sequence[Source]) -> list[Source]:
+        return [source for source in sources if self.ladder.errors.get(source.key) is None]
+
+    def _raise_bomb(self, text: Any, sources: Sequence[Source], options: dict[str, Any]) -> None:
+        """Where a bad tool is to raise, raise for one of which the cluster said that it exceeds the limits."""
+        told = {source.key: self.ladder.errors.get(source.key) for source in sources}
+        bombs = {key: error for key, error in told.items() if isinstance(error, LimitExceeded)}
+        if not bombs or options.get("on_error", "raise") != "raise":
+            return
+        for index, tool in enumerate(json.loads(text)):
+            for source in self.compiler.core.sources_of_tools([tool], **_source_options(options)):
+                error = bombs.get(source.key)
+                if error is not None:
+                    function = tool.get("function")
+                    name = str((function if isinstance(function, dict) else tool).get("name", ""))
+                    message = f'tool {index} ("{name}"): {error.message}'
+                    raise ToolError(message, pointer=f"/{index}", index=index, name=name, cause=error) from error
 
     def source_of_schema(self, schema: Any, **options: Any) -> Source:
         """The source that `compile_json_schema` compiles."""
@@ -203,6 +233,7 @@ class AsyncClient:
         """See `Client.ensure`."""
         client = self.client
         left, tier = client.ladder.prepare(sources)
+        client._raise_known(sources, left)
         if left and client.ladder.nodes:
             asked = client._background.start(client.ladder.ask(left, within_s=within_s))
             left, tier = await asyncio.wrap_future(asked), "cluster"
@@ -224,8 +255,11 @@ class AsyncClient:
         text = core.tools_text(tools)
         known, missing = core.missing_of_tools(text, **_source_options(options))
         self.client.ladder.found(known - len(missing))
-        if missing:
-            await self.ensure(missing)
+        wanted = self.client._without_errors(missing)
+        with contextlib.suppress(CompileError):  # said below, with the tool's name, or by compiling it
+            if wanted:
+                await self.ensure(wanted)
+        self.client._raise_bomb(text, missing, options)
         return await asyncio.to_thread(self.client.compiler.compile_tools, text, **options)
 
     async def close(self) -> None:

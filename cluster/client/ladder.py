@@ -134,8 +134,8 @@ class Ladder:
         wait_s = self.wait_s if within_s is None else max(0.0, min(self.wait_s, within_s))
         reason = "unreachable"
         try:
-            outcomes = await asyncio.wait_for(self._hedged(sources, wait_s), wait_s)
-            left = await self._install(sources, outcomes, wait_s)
+            peer, outcomes = await asyncio.wait_for(self._hedged(sources, wait_s), wait_s)
+            left = await self._install(peer, sources, outcomes, wait_s)
             reason = "error"
         except asyncio.TimeoutError:
             reason, left = "deadline", list(sources)
@@ -150,8 +150,9 @@ class Ladder:
             _log.warning("cluster_answer_unusable", error=str(error))
             reason, left = "corrupt", list(sources)
         self._hit("cluster", len(sources) - len(left))
-        for _ in left:
-            self._fallback(reason)
+        for source in left:
+            if self.errors.get(source.key) is None:  # else the cluster has said why it cannot be compiled
+                self._fallback(reason)
         return left
 
     def found(self, number: int) -> None:
@@ -164,8 +165,10 @@ class Ladder:
 
     # Asking.
 
-    async def _hedged(self, sources: Sequence[Source], wait_s: float) -> list[Outcome]:
-        """Ask the first node; another one too when it is slow, or fails. The first good answer counts."""
+    async def _hedged(self, sources: Sequence[Source], wait_s: float) -> tuple[GrpcPeer, list[Outcome]]:
+        """Ask the first node; another one too when it is slow, or fails. The first good answer counts,
+        and comes with who gave it.
+        """
         now = asyncio.get_running_loop().time
         ready = [node for node in self.nodes if node.breaker.begin(now())]
         if not ready:
@@ -189,7 +192,7 @@ class Ladder:
                         node.breaker.failed(now())
                         continue
                     node.breaker.succeeded()
-                    return outcomes
+                    return node.peer, outcomes
                 if not done and ready:
                     self.stats.hedges += 1
         finally:
@@ -209,7 +212,9 @@ class Ladder:
                 node.registered = False  # its store was wiped, or it is another one: the next request registers again
             raise
 
-    async def _install(self, sources: Sequence[Source], outcomes: Sequence[Outcome], wait_s: float) -> list[Source]:
+    async def _install(
+        self, peer: GrpcPeer, sources: Sequence[Source], outcomes: Sequence[Outcome], wait_s: float
+    ) -> list[Source]:
         """Take over what was compiled; returns what was not."""
         known = {outcome.key: outcome for outcome in outcomes}
         manifests: list[tuple[Source, bytes]] = []
@@ -225,11 +230,11 @@ class Ladder:
                     self.errors.remember(source.key, error)
             left.append(source)
         if manifests:
-            left += await self._take([source for source, _ in manifests], manifests, wait_s)
+            left += await self._take(peer, [source for source, _ in manifests], manifests, wait_s)
         return left
 
     async def _take(
-        self, sources: Sequence[Source], manifests: Sequence[tuple[Source, bytes]], wait_s: float
+        self, peer: GrpcPeer, sources: Sequence[Source], manifests: Sequence[tuple[Source, bytes]], wait_s: float
     ) -> list[Source]:
         # The agent has committed them: where its store is mapped, they are read there.
         left, units = await asyncio.to_thread(self.store.install, self.core, sources)
@@ -240,22 +245,21 @@ class Ladder:
         keys = {source.key for source in left}
         wanted = [(source, manifest) for source, manifest in manifests if source.key in keys]
         missing = self.core.missing_units([manifest for _, manifest in wanted])
-        peer = self.nodes[0].peer
         records = await asyncio.wait_for(peer.read([Key(Kind.UNIT, digest) for digest in missing]), wait_s)
         given = [(digest, r.payload) for digest, r in zip(missing, records, strict=True) if r is not None]
         absent = set(missing) - {digest for digest, _ in given}
         whole = [one for one in wanted if not absent or absent.isdisjoint(Manifest.parse(one[1]).units)]
         if whole:
             await asyncio.to_thread(self.core.install, whole, given)
-            self.background.start(self._stream([digest for digest, _ in given]))
+            self.background.start(self._stream(peer, [digest for digest, _ in given]))
         done = {source.key for source, _ in whole}
         return [source for source in left if source.key not in done]
 
-    async def _stream(self, units: Sequence[bytes]) -> None:
-        """Bring the mask entries of units from the agent."""
+    async def _stream(self, peer: GrpcPeer, units: Sequence[bytes]) -> None:
+        """Bring the mask entries of units from a node that has them."""
         batch: list[tuple[bytes, bytes, bytes]] = []
         try:
-            async for record in self.nodes[0].peer.shards(self._fingerprint, units):
+            async for record in peer.shards(self._fingerprint, units):
                 batch.append((record.key.digest, record.key.slot, record.payload))
                 if len(batch) >= 64:
                     self._offer(batch)

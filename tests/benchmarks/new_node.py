@@ -3,8 +3,8 @@
     python tests/benchmarks/new_node.py [--nodes N] [--tools T] [--requests R] [--tokenizer FILE] [--json]
 
 The nodes compile the tools once. Then one is stopped, its store is removed, and it is started again; a client beside
-it asks for popular and rare tools (Zipf, 5 to 20 a request). shard: the mask entries of one unit, streamed over TCP from
-a node that has them, against building them here from the compiled unit. tool: manifest and units, fetched, against
+it asks for popular and rare tools (Zipf, 5 to 20 a request). shard: the mask entries of one unit, streamed over TCP
+from a node that has them, against building them here from the compiled unit. tool: manifest and units, fetched, against
 compiled here. to 99 percent local: from the first request until 99 of 100 sources looked up in a row came from the
 client's memory or the new node's store. The last line of `--json` is JSON.
 """
