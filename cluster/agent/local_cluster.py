@@ -32,6 +32,7 @@ class LocalCluster:
         """`more`: TOML that every node's configuration has at its end (tables that it does not have otherwise)."""
         self.folder = folder.absolute()
         self._more = more
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
     def client_config(self) -> Path:
@@ -125,6 +126,7 @@ class LocalCluster:
                 [sys.executable, "-m", "gramary.cluster.cli", "agent", "--config", str(config)],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, cwd=folder,
             )  # fmt: skip
+        self._processes.append(process)
         node = {"name": name, "address": address, "pid": process.pid, "store": f"{folder}/store", "log": str(log)}
         return process, node
 
@@ -154,6 +156,9 @@ class LocalCluster:
         for pid in running:
             if _alive(pid):
                 os.kill(pid, signal.SIGKILL)
+        for process in self._processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5.0)
         (self.folder / "nodes.json").unlink(missing_ok=True)
         if wipe:
             for name in ("token", "mac.key", "client.toml", "addresses.json"):

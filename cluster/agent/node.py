@@ -223,6 +223,7 @@ class AgentNode:
         values = self._values()
         placement = self._coordinator.stats
         values |= {f"placement_{name}": float(getattr(placement, name)) for name in placement.__slots__}
+        values["placement_unpublished"] = float(self._coordinator.committer.unpublished)
         return NodeStats(
             self.info.name,
             time.monotonic() - self._started,

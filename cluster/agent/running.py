@@ -17,7 +17,7 @@ from gramary.cluster.agent.sampling import Sampler
 from gramary.cluster.agent.storage import AgentStore
 from gramary.cluster.credentials import Credentials
 from gramary.cluster.executor import Executor, InProcess, ProcessPool, WorkLimits
-from gramary.cluster.kernel import Manifest, Source, Vocabulary, verify_units
+from gramary.cluster.kernel import FORMAT_VERSION, Manifest, Source, Vocabulary, verify_units
 from gramary.cluster.log import get_logger
 from gramary.cluster.metrics import NodeMetrics
 from gramary.cluster.observed import ObservedExecutor, ObservedPeer
@@ -136,6 +136,7 @@ class Agent:
                 fingerprint=lambda payload: Vocabulary.from_bytes(payload).fingerprint,
                 rebuild=Sampler(live),
                 sample=settings.trust.reverify_ratio,
+                versions=frozenset({FORMAT_VERSION}),  # of others nothing could be checked here
             ),
             self.limits,
         )
@@ -223,7 +224,7 @@ class Agent:
             await self.node.add_tokenizer(tokenizer.vocabulary)
         self._tasks = [
             asyncio.create_task(self.coordinator.run(refresh_s=settings.peers.refresh_s)),
-            asyncio.create_task(self._every(UPKEEP_S, self.store.maintain, "store_upkeep_failed")),
+            asyncio.create_task(self._every(UPKEEP_S, self._maintain, "upkeep_failed")),
         ]
         if settings.store.seal_interval_s > 0:
             self._tasks.append(
@@ -280,6 +281,10 @@ class Agent:
                 await work()
             except Exception as error:  # the next round may fare better; a node does not stop for its upkeep
                 _log.error(event, error=str(error), kind=type(error).__name__)
+
+    async def _maintain(self) -> None:
+        self.coordinator.peer.claims.expire()
+        await self.store.maintain()
 
     async def seal(self) -> None:
         """Make a sealed generation for readers in other containers."""

@@ -154,7 +154,9 @@ class Committer:
         """Put manifests, which are stored here, to their owner and replicas. Their units are committed."""
         groups: dict[str, list[Record]] = defaultdict(list)
         for record in records:
-            for node in self._membership.reachable(record.key.digest, self._settings.replicas):
+            nodes = self._membership.reachable(record.key.digest, self._settings.replicas)
+            self._hand_over([record.key], nodes)
+            for node in nodes:
                 if node != self._membership.me:
                     groups[node].append(record)
         took = await asyncio.gather(*(self.put(node, batch) for node, batch in groups.items()))
@@ -389,7 +391,16 @@ class Committer:
                 committed.add(digest)
             if len(good) < min(self._settings.replicas, len(self._membership.ring)):
                 self._stats.puts_degraded += 1
+            if good:
+                self._hand_over([record.key for record in records[digest] if record.key.kind is Kind.UNIT], good)
         return committed
+
+    def _hand_over(self, keys: Iterable[Key], nodes: Iterable[str]) -> None:
+        """Others than their owners took these: the owners get them when they can be asked again."""
+        took = set(nodes)
+        self.publish_later(
+            k for k in keys if not took.issuperset(self._membership.owners(k.digest, self._settings.replicas))
+        )
 
     async def put(self, node: str, records: Sequence[Record]) -> bool:
         """Put records to one node; whether it took them."""

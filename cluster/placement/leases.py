@@ -174,6 +174,10 @@ class ClaimTable:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def expire(self) -> None:
+        """Forget leases whose holders went away; they are granted anew in any case."""
+        self._expire(asyncio.get_running_loop().time())
+
     def _expire(self, now: float) -> None:
         for digest in [digest for digest, lease in self._leases.items() if lease.until <= now]:
             self.stats.expired += 1
