@@ -27,7 +27,7 @@ def test_an_actor_killed_at_work_is_replaced(ray_cluster: Any) -> None:
 
     async def main() -> None:
         executor = RayExecutor(2, bench=BENCH, limits=LIMITS, name="killed")
-        await executor.lower([source("first")])
+        await executor.lower([source("first", sleep=0.05)])  # what a task takes is known: batches are small
         pid = pid_of(ray, "killed-0")
         work = asyncio.create_task(executor.lower([source(str(i), sleep=0.05) for i in range(40)], deadline_s=120))
         await asyncio.sleep(0.3)
