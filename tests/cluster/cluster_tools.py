@@ -69,13 +69,13 @@ BOMB = {"enum": [f"{number:x}" * 5 for number in range(4000)]}
 
 
 def node_settings(
-    folder: Path, *, port: int = 0, peers: Sequence[str] = (), role: Any = "agent", **more: dict[str, Any]
+    folder: Path, *, port: int = 0, members: Sequence[str] = (), role: Any = "agent", **more: dict[str, Any]
 ) -> Settings:
     """Settings of a node that keeps everything in a folder. `more`: fields by section."""
     options: dict[str, dict[str, Any]] = {
         "node": {"name": folder.name, "listen": [f"127.0.0.1:{port}", f"unix:{folder}/agent.sock"]},
         "store": {"path": str(folder / "store"), "budget_bytes": 64 << 20, "min_free_bytes": 0},
-        "peers": {"nodes": list(peers), "refresh_s": 0.5},
+        "peers": {"nodes": list(members), "refresh_s": 0.5},
         "executor": {"kind": "inline", "workers": 2},
         "metrics": {"listen": ""},
         "trust": {"mac_keys": [KEY], "publishers": "workers"},
@@ -102,7 +102,7 @@ class Nodes:
         """Start the node of this place."""
         port = int(self.addresses[place].rpartition(":")[2])
         known = self.addresses if peers is None else peers
-        settings = node_settings(self.folder / f"n{place}", port=port, peers=known, **{**self.more, **more})
+        settings = node_settings(self.folder / f"n{place}", port=port, members=known, **{**self.more, **more})
 
         async def begin() -> Agent:
             agent = Agent(settings, executor=self.executor)
