@@ -5,7 +5,8 @@
 lookup: one manifest over gRPC from a node's process. compile: tools in one call, cold and then warm, with their mask
 entries, as seen by a client without a store. shards: mask entries of all units, streamed over TCP. get: one value of
 64 KB from the mapped store, its first and last byte read. deserialize: xgrammar's compiled grammar of a tool from its
-JSON (in a process of its own, with the Python of `--peers`; left out without one). compile here: the same tools by a compiler without a cluster. The last line of `--json` is JSON.
+JSON (in a process of its own, with the Python of `--peers`; left out without one). compile here: the
+same tools by a compiler without a cluster. The last line of `--json` is JSON.
 """
 
 from __future__ import annotations
