@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use gramary_compiler::schema::Whitespace;
 use gramary_compiler::vocab::{TokenSpec, Vocabulary};
 use gramary_compiler::Limits;
+use gramary_runtime::structural::StructuralOptions;
 use gramary_runtime::tagging::{Frame, NameTemplate, OnError, ToolOptions};
 use gramary_runtime::{Bounds, Engine, Grammar, Matcher, SchemaOptions, Source, Tokens};
 
@@ -24,6 +25,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "json_schema", run: json_schema, seeds: || texts(SCHEMAS) },
     Target { name: "regex", run: regex, seeds: || texts(PATTERNS) },
     Target { name: "grammar", run: grammar, seeds: || texts(GRAMMARS) },
+    Target { name: "ebnf", run: ebnf, seeds: || texts(EBNF) },
+    Target { name: "structural_tag", run: structural_tag, seeds: || texts(STRUCTURAL_TAGS) },
     Target { name: "tools", run: tools, seeds: || texts(TOOLS) },
     Target { name: "tokenizer", run: tokenizer, seeds: || texts(TOKENIZERS) },
     Target { name: "vocabulary", run: vocabulary, seeds: || vec![engine().tokens.vocab.as_bytes().to_vec()] },
@@ -143,6 +146,19 @@ pub fn regex(data: &[u8]) {
 /// The JSON form of the grammar IR.
 pub fn grammar(data: &[u8]) {
     compile(&Source::Ir, data);
+}
+
+/// The text of a grammar.
+pub fn ebnf(data: &[u8]) {
+    compile(&Source::Ebnf { root: "root".into() }, data);
+}
+
+/// The JSON text of a structural tag.
+pub fn structural_tag(data: &[u8]) {
+    let options = StructuralOptions::default();
+    if let Ok(compiled) = engine().structural_tag(data, &options, limits()) {
+        walk(&compiled.grammar, b"<f>");
+    }
 }
 
 /// A list of tools.
@@ -371,4 +387,19 @@ const TOKENIZERS: &[&str] = &[
     r#"{"model":{"type":"Unigram","vocab":[["<unk>",0.0],["▁x",-1.5]]},"decoder":{"type":"Metaspace","replacement":"▁"}}"#,
     r#"{"config":{"pattern":"x","num_vocab_tokens":10,"default_vocab_size":12,"default_num_special_tokens":2,"version":"v3"},"vocab":[{"rank":0,"token_bytes":"AA==","token_str":null},{"rank":1,"token_bytes":"YQ==","token_str":"a"}],"special_tokens":[{"rank":0,"token_str":"<unk>","is_control":true}]}"#,
     "IQ== 0\nYQ== 1\nYWI= 2\n",
+];
+
+const EBNF: &[&str] = &[
+    "root ::= \"a\" | [b-d^\\]]{2,5} x*\n# c\nx ::= \"\\u00e9\" root? | \"\"",
+    "root[capture=\"x\"] ::= Regex(\"a+|b\", flags=\"i\") Substring(\"ab\", \"c\") (= \"x\" [a])",
+    "root ::= TagDispatch((\"<f\", x), (\"f<\", y), loop_after_dispatch=false, excludes=(\"ab\"))\nx ::= \"1\"?\ny ::= root",
+    "root ::= Token(270, 3) | ExcludeToken(65) TokenTagDispatch((97, x), excludes=(98))\nx ::= . [^a]",
+];
+
+const STRUCTURAL_TAGS: &[&str] = &[
+    r#"{"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<f","f>"],"tags":[{"type":"tag","begin":"<f>","content":{"type":"json_schema","json_schema":{"type":"integer"}},"end":["</f>",""]}],"excludes":["ab"]}}"#,
+    r#"{"format":{"type":"sequence","elements":[{"type":"tag","begin":"a","content":{"type":"any_text","max_chars":3},"end":"ab"},{"type":"or","elements":[{"type":"token","token":"</s>"},{"type":"any_tokens","exclude_tokens":[97]}]}]}}"#,
+    r#"{"format":{"type":"repeat","min":1,"max":-1,"content":{"type":"dispatch","rules":[["<",{"type":"regex","pattern":"a*"}],["</s>",{"type":"grammar","grammar":"root ::= \"a\""}]],"loop":false}}}"#,
+    r#"{"structures":[{"begin":"<f>","schema":{"type":"boolean"},"end":"</f>"}],"triggers":["<f"]}"#,
+    r#"{"format":{"type":"tags_with_separator","separator":",","tags":[{"begin":"</s>x","content":{"type":"any_text"},"end":{"type":"token","token":97}}]}}"#,
 ];

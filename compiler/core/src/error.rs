@@ -62,6 +62,18 @@ impl CompileError {
         CompileError::Limit { pointer: String::new(), name, what: what.into(), limit }
     }
 
+    /// The same error, its pointer changed.
+    pub fn replaced(mut self, change: impl FnOnce(&str) -> String) -> Self {
+        match &mut self {
+            CompileError::Invalid { pointer, .. }
+            | CompileError::Unsupported { pointer, .. }
+            | CompileError::Unsatisfiable { pointer, .. }
+            | CompileError::Limit { pointer, .. } => *pointer = change(pointer),
+            CompileError::Cancelled => {}
+        }
+        self
+    }
+
     /// The same error, placed: `prefix` goes before its pointer.
     pub fn within(mut self, prefix: &str) -> Self {
         match &mut self {

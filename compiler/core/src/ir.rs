@@ -166,7 +166,53 @@ pub struct Separators {
     pub colon: Expr,
 }
 
-/// Free text with tags (TagDispatch). The automaton over triggers and stops is one shared unit; the tags that follow a
+/// A token inside a pattern of a [`DispatchRule`]: `0xff`, which text never holds, and its id in bytes that text never
+/// begins with.
+pub fn token_in_pattern(id: u32) -> [u8; 7] {
+    let part = |shift: u32| 0x80 | (id >> shift & 0x3f) as u8;
+    [0xff, part(30), part(24), part(18), part(12), part(6), part(0)]
+}
+
+/// The symbols of a pattern: bytes, and tokens as 256 + id. `None` if it is not such a pattern.
+pub fn pattern_symbols(pattern: &[u8]) -> Option<Vec<u64>> {
+    let mut symbols = Vec::with_capacity(pattern.len());
+    for (i, part) in pattern.split(|&b| b == 0xff).enumerate() {
+        let text = match i {
+            0 => part,
+            _ => {
+                let (id, text) = part.split_at_checked(6)?;
+                if id.iter().any(|b| b & 0xc0 != 0x80) || id[0] & 0x3f > 3 {
+                    return None;
+                }
+                symbols.push(256 + id.iter().fold(0u64, |id, b| id << 6 | u64::from(b & 0x3f)));
+                text
+            }
+        };
+        std::str::from_utf8(text).ok()?;
+        symbols.extend(text.iter().map(|&b| u64::from(b)));
+    }
+    Some(symbols)
+}
+
+/// A pattern as what it matches.
+pub fn pattern_expr(pattern: &[u8]) -> Expr {
+    let mut items: Vec<Expr> = vec![];
+    for symbol in pattern_symbols(pattern).unwrap_or_default() {
+        match (symbol.checked_sub(256), items.last_mut()) {
+            (Some(id), _) => items.push(Expr::Token(id as u32)),
+            (None, Some(Expr::Bytes(run))) => run.push(symbol as u8),
+            (None, _) => items.push(Expr::Bytes(vec![symbol as u8])),
+        }
+    }
+    match items.len() {
+        0 => Expr::Empty,
+        1 => items.remove(0),
+        _ => Expr::Seq(items),
+    }
+}
+
+/// Free text with tags (TagDispatch). Triggers, stops and excludes are patterns: text, in which tokens may stand
+/// ([`token_in_pattern`]). The automaton over triggers and stops is one shared unit; the tags that follow a
 /// trigger are bound per request.
 ///
 /// A tag opens where a trigger ends. Of triggers that end at one place the longest wins. Where a trigger ends inside a

@@ -58,7 +58,7 @@ impl PySource {
         match self.source {
             Source::Regex => Origin::Pattern,
             Source::Ebnf { .. } | Source::Choice => Origin::Grammar,
-            Source::Schema(_) | Source::Ir => Origin::Schema,
+            Source::Schema(_) | Source::Styled(_) | Source::Ir => Origin::Schema,
         }
     }
 }

@@ -538,7 +538,7 @@ impl PyCompiler {
         let origin = match source {
             Source::Regex => Origin::Pattern,
             Source::Ebnf { .. } | Source::Choice => Origin::Grammar,
-            Source::Schema(_) | Source::Ir => Origin::Schema,
+            Source::Schema(_) | Source::Styled(_) | Source::Ir => Origin::Schema,
         };
         let limits = limits_of(limits);
         let (grammar, compiled) = py

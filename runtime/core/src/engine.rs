@@ -16,6 +16,8 @@ use gramary_compiler::lower::grammar::lower_with;
 use gramary_compiler::program::{Artifact, Program, UnitStore};
 use gramary_compiler::regex::{regex, Alphabet, Anchoring};
 use gramary_compiler::schema;
+use gramary_compiler::structural::format::Style;
+use gramary_compiler::structural::xml;
 use gramary_compiler::unit::Digest;
 use gramary_compiler::vocab::TokenKind;
 use gramary_compiler::{Budget, CompileError, Limits, Result};
@@ -80,12 +82,27 @@ impl SchemaOptions {
     }
 }
 
+/// What a styled schema's text is compiled with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StyledOptions {
+    #[serde(skip_serializing_if = "is_default")]
+    pub style: Style,
+    /// Sorted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub excludes: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub schema: SchemaOptions,
+}
+
 /// Which front end a text belongs to, and how it is read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     Schema(SchemaOptions),
     Regex,
     Ir,
+    /// A JSON Schema in another way of writing, or without certain texts in its strings.
+    Styled(StyledOptions),
     /// A grammar, from its rule `root` on.
     Ebnf {
         root: Box<str>,
@@ -286,6 +303,12 @@ impl Engine {
                 let body = regex(utf8()?, Alphabet::Utf8, Anchoring::Full, &budget)?;
                 let rules = vec![ir::Rule { name: "pattern".into(), body: ir::Body::Expr(body) }];
                 (ir::Grammar { rules, root: 0 }, vec![])
+            }
+            Source::Styled(options) => {
+                let value = schema::parse(text, &budget)?;
+                let front_end = options.schema.to_front_end();
+                let compiled = xml::compile(&value, options.style, &options.excludes, &front_end, &budget)?;
+                (compiled.grammar, compiled.warnings)
             }
             Source::Ebnf { root } => {
                 let compiled = ebnf::compile(utf8()?, root, &budget)?;

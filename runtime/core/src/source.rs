@@ -16,6 +16,7 @@ impl Source {
         match self {
             Source::Schema(_) => "json_schema",
             Source::Regex => "regex",
+            Source::Styled(_) => "styled_schema",
             Source::Ebnf { .. } => "ebnf",
             Source::Choice => "choice",
             Source::Ir => "ir",
@@ -27,6 +28,7 @@ impl Source {
         match self {
             // Booleans and numbers under fixed names: writing them cannot fail.
             Source::Schema(options) => serde_json::to_string(options).unwrap_or_default(),
+            Source::Styled(options) => serde_json::to_string(options).unwrap_or_default(),
             Source::Ebnf { root } => serde_json::json!({ "root": &**root }).to_string(),
             Source::Regex | Source::Choice | Source::Ir => "{}".to_owned(),
         }
@@ -43,6 +45,9 @@ impl Source {
                 .map(Source::Schema)
                 .map_err(|e| format!("the options of the source: {e}")),
             "regex" => none(Source::Regex),
+            "styled_schema" => {
+                serde_json::from_str(options).map(Source::Styled).map_err(|e| format!("the options of the source: {e}"))
+            }
             "ebnf" => match serde_json::from_str::<EbnfOptions>(options) {
                 Ok(o) => Ok(Source::Ebnf { root: o.root.into() }),
                 Err(e) => Err(format!("the options of the source: {e}")),

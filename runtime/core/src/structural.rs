@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::bounds::Bounds;
-use crate::engine::{Compiled, Engine, SchemaOptions, Source};
+use crate::engine::{Compiled, Engine, SchemaOptions, Source, StyledOptions};
 use crate::grammar::{Grammar, TagMap, TagStates};
 
 /// How the contents of a structural tag are compiled.
@@ -176,7 +176,7 @@ impl Engine {
         let mut sources = vec![];
         for part in &plan.parts {
             if let Part::Source { content, text, .. } = part {
-                let source = (source_of(content, options)?, Box::from(text.as_bytes()));
+                let source = (source_of(content, options), Box::from(text.as_bytes()));
                 if seen.insert(source.clone()) {
                     sources.push(source);
                 }
@@ -202,7 +202,7 @@ impl Engine {
         options: &StructuralOptions,
         limits: &Limits,
     ) -> Result<Arc<Compiled>> {
-        self.artifact(&source_of(content, options)?, text.as_bytes(), limits)
+        self.artifact(&source_of(content, options), text.as_bytes(), limits)
     }
 
     /// Adds a request-local node; its callees must be there.
@@ -373,21 +373,18 @@ fn each_hole(e: &mut Expr, change: &mut impl FnMut(&mut Expr)) {
     }
 }
 
-fn source_of(content: &Content, options: &StructuralOptions) -> Result<Source> {
-    Ok(match content {
+fn source_of(content: &Content, options: &StructuralOptions) -> Source {
+    match content {
         Content::Regex => Source::Regex,
         Content::Ebnf => Source::Ebnf { root: "root".into() },
         Content::Schema { style, any_order, max_whitespace, excludes } => {
-            if *style != Style::Json {
-                return Err(CompileError::unsupported("", "the style", "it is not implemented", "Use json"));
-            }
-            if !excludes.is_empty() {
-                return Err(CompileError::unsupported("", "excludes", "it is not implemented", "Leave it out"));
-            }
             let mut schema = options.schema.clone();
             schema.any_order |= *any_order;
             schema.max_whitespace = max_whitespace.or(schema.max_whitespace);
-            Source::Schema(schema)
+            match *style == Style::Json && excludes.is_empty() {
+                true => Source::Schema(schema),
+                false => Source::Styled(StyledOptions { style: *style, excludes: excludes.clone(), schema }),
+            }
         }
-    })
+    }
 }

@@ -30,8 +30,8 @@ type Ways = SmallVec<[(Vec<Op>, u32); 2]>;
 
 use crate::automata::acts::Acts;
 use crate::error::{CompileError, Result};
-use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, State, DEAD, NONE, PLAIN, REJECT, UNBOUNDED};
-use crate::ir::{DispatchRule, Expr, Rule};
+use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, State, TokenEdge, DEAD, NONE, PLAIN, REJECT, UNBOUNDED};
+use crate::ir::{pattern_symbols, DispatchRule, Expr, Rule};
 use crate::limits::Budget;
 
 use super::minimize;
@@ -121,7 +121,7 @@ fn check(rule: &DispatchRule) -> Result<()> {
     if patterns().any(|p| p.is_empty()) {
         return Err(CompileError::invalid("", "triggers, stop strings and excluded strings must not be empty"));
     }
-    if let Some(p) = patterns().find(|p| std::str::from_utf8(p).is_err()) {
+    if let Some(p) = patterns().find(|p| pattern_symbols(p).is_none()) {
         let text = String::from_utf8_lossy(p);
         return Err(CompileError::invalid(
             "",
@@ -213,8 +213,8 @@ impl Owed {
 }
 
 struct Node {
-    /// Sorted by byte.
-    children: SmallVec<[(u8, u32); 2]>,
+    /// Sorted by symbol.
+    children: SmallVec<[(u64, u32); 2]>,
     /// The longest proper suffix of the node's text that is a node.
     suffix: u32,
     depth: u32,
@@ -227,17 +227,21 @@ struct Node {
 
 struct Trie {
     nodes: Vec<Node>,
+    /// Symbols of each trigger.
+    lengths: Vec<u32>,
 }
 
 impl Trie {
     fn new(rule: &DispatchRule, budget: &Budget) -> Result<Trie> {
         let root =
             Node { children: SmallVec::new(), suffix: 0, depth: 0, middle: NONE, ends: Ends::Nothing, to_stop: false };
-        let mut trie = Trie { nodes: vec![root] };
+        let mut trie = Trie { nodes: vec![root], lengths: vec![] };
         let blocked = rule.max_tags == Some(0);
         for (i, t) in rule.triggers.iter().enumerate() {
             let ends = if blocked { Ends::Excluded } else { Ends::Trigger(i as u32) };
             let at = trie.insert(t, budget)?;
+            let length = trie.nodes[at as usize].depth;
+            trie.lengths.push(length);
             match trie.nodes[at as usize].ends {
                 Ends::Trigger(_) => {
                     let t = String::from_utf8_lossy(t);
@@ -253,9 +257,9 @@ impl Trie {
                 trie.nodes[at as usize].ends = Ends::Excluded;
                 continue;
             }
-            trie.nodes[at as usize].ends = Ends::Stop(stop.len() as u32);
+            trie.nodes[at as usize].ends = Ends::Stop(trie.nodes[at as usize].depth);
             let mut at = 0;
-            for &b in stop {
+            for b in pattern_symbols(stop).unwrap_or_default() {
                 at = trie.child(at, b).unwrap_or(0);
                 trie.nodes[at as usize].to_stop = true;
             }
@@ -273,7 +277,7 @@ impl Trie {
 
     fn insert(&mut self, text: &[u8], budget: &Budget) -> Result<u32> {
         let mut at = 0u32;
-        for &b in text {
+        for b in pattern_symbols(text).unwrap_or_default() {
             at = match self.nodes[at as usize].children.binary_search_by_key(&b, |c| c.0) {
                 Ok(i) => self.nodes[at as usize].children[i].1,
                 Err(i) => {
@@ -326,15 +330,15 @@ impl Trie {
         }
     }
 
-    fn child(&self, at: u32, byte: u8) -> Option<u32> {
+    fn child(&self, at: u32, symbol: u64) -> Option<u32> {
         let children = &self.nodes[at as usize].children;
-        children.binary_search_by_key(&byte, |c| c.0).ok().map(|i| children[i].1)
+        children.binary_search_by_key(&symbol, |c| c.0).ok().map(|i| children[i].1)
     }
 
     /// Where bytes lead that continue a pattern under way at `at` of which at least `least` bytes are read; with `stop`,
     /// a stop string.
-    fn continuations(&self, at: u32, least: u32, stop: bool) -> Vec<(u8, u32)> {
-        let mut found: Vec<(u8, u32)> = Vec::new();
+    fn continuations(&self, at: u32, least: u32, stop: bool) -> Vec<(u64, u32)> {
+        let mut found: Vec<(u64, u32)> = Vec::new();
         let mut s = at;
         while s != 0 && self.nodes[s as usize].depth >= least {
             let children = self.nodes[s as usize].children.iter();
@@ -372,8 +376,9 @@ const LEAD: [(u8, u8, u32); 9] = [
     (0xf4, 0xf4, 6),
 ];
 
-/// What is begun after one more byte of valid UTF-8.
-fn next_middle(middle: u32, byte: u8) -> u32 {
+/// What is begun after one more symbol of a pattern.
+fn next_middle(middle: u32, symbol: u64) -> u32 {
+    let Ok(byte) = u8::try_from(symbol) else { return NONE };
     match MIDDLE.get(middle as usize) {
         Some(m) => m.2,
         None => LEAD.iter().find(|l| l.0 <= byte && byte <= l.1).map_or(NONE, |l| l.2),
@@ -425,18 +430,23 @@ impl Build<'_> {
         self.skip_tags(root)?;
         match self.counting.tags {
             // The text begins like after a tag; only it must not be empty here.
-            None => self.asm.states[start as usize].fallback = root,
+            None => {
+                let tokens = self.asm.states[root as usize].tokens.clone();
+                let state = &mut self.asm.states[start as usize];
+                (state.tokens, state.fallback) = (tokens, root);
+            }
             Some((min, max)) => {
                 let mut ops = vec![Op::Load { r: 0, min, max }];
                 if self.counting.last == Last::Counter(1) {
                     ops.push(Op::Load { r: 1, min: max, max });
                 }
                 let load = self.asm.acts.intern(&ops)?;
-                let mut edges = self.asm.states[root as usize].edges.clone();
-                for e in &mut edges {
-                    e.act = self.asm.acts.compose(load, e.act)?;
+                let State { mut edges, mut tokens, .. } = self.asm.states[root as usize].clone();
+                for act in edges.iter_mut().map(|e| &mut e.act).chain(tokens.iter_mut().map(|e| &mut e.act)) {
+                    *act = self.asm.acts.compose(load, *act)?;
                 }
-                self.asm.states[start as usize].edges = edges;
+                let state = &mut self.asm.states[start as usize];
+                (state.edges, state.tokens) = (edges, tokens);
             }
         }
         let counters = match (self.counting.tags, self.counting.last) {
@@ -487,9 +497,9 @@ impl Build<'_> {
                     false => Ok((PLAIN, self.node(node, owed)?)),
                 }
             }
-            Ends::Trigger(t) if !owed.stop && self.rule.triggers[t as usize].len() as u32 >= owed.length => {
+            Ends::Trigger(t) if !owed.stop && self.trie.lengths[t as usize] >= owed.length => {
                 let act = if self.counting.bounded() { self.asm.acts.intern(&[Op::Room { r: 0 }])? } else { PLAIN };
-                let length = self.rule.triggers[t as usize].len() as u32;
+                let length = self.trie.lengths[t as usize];
                 if self.trie.continuations(node, length, false).is_empty() {
                     if let Some(&s) = self.bare.get(&t) {
                         return Ok((act, s));
@@ -505,47 +515,52 @@ impl Build<'_> {
         }
     }
 
-    fn edges(&mut self, list: &[(u8, u32)], owed: Owed) -> Result<Vec<Edge>> {
-        let mut edges = Vec::with_capacity(list.len());
-        for &(b, to) in list {
+    /// The edges along a trie: those of tokens, which nothing inherits, and those of bytes.
+    fn edges(&mut self, list: &[(u64, u32)], owed: Owed) -> Result<(Vec<Edge>, Vec<TokenEdge>)> {
+        let (mut edges, mut tokens) = (Vec::with_capacity(list.len()), vec![]);
+        for &(symbol, to) in list {
             let (act, target) = self.into(to, owed)?;
-            edges.push(Edge { lo: b, hi: b, act, target });
+            match u8::try_from(symbol) {
+                Ok(b) => edges.push(Edge { lo: b, hi: b, act, target }),
+                Err(_) if target == DEAD => {}
+                Err(_) => tokens.push(TokenEdge { token: (symbol - 256) as u32, act, target }),
+            }
         }
-        Ok(edges)
+        Ok((edges, tokens))
     }
 
     fn fill(&mut self, node: u32, owed: Owed) -> Result<()> {
         let state = self.at_node[&(node, owed)];
         let (ends, middle) = (self.trie.nodes[node as usize].ends, self.trie.nodes[node as usize].middle);
         let opens = match ends {
-            Ends::Trigger(t) if !owed.stop => {
-                Some((t, self.rule.triggers[t as usize].len() as u32)).filter(|t| t.1 >= owed.length)
-            }
+            Ends::Trigger(t) if !owed.stop => Some((t, self.trie.lengths[t as usize])).filter(|t| t.1 >= owed.length),
             _ => None,
         };
         if let Some((t, length)) = opens {
             let list = self.trie.continuations(node, length, false);
-            self.hand_over(state, t, list.iter().map(|l| l.0).collect())?;
-            let mut edges = self.edges(&list, Owed { length, stop: false }.longer())?;
+            self.hand_over(state, t, list.iter().filter_map(|l| u8::try_from(l.0).ok()).collect())?;
+            let (mut edges, tokens) = self.edges(&list, Owed { length, stop: false }.longer())?;
             edges.retain(|e| e.target != DEAD);
-            self.asm.states[state as usize].edges = edges;
+            let state = &mut self.asm.states[state as usize];
+            (state.edges, state.tokens) = (edges, tokens);
             return Ok(());
         }
         if owed != Owed::NOTHING {
             let list = self.trie.continuations(node, owed.length, owed.stop);
-            let mut edges = self.edges(&list, owed.longer())?;
+            let (mut edges, tokens) = self.edges(&list, owed.longer())?;
             edges.retain(|e| e.target != DEAD);
-            self.asm.states[state as usize].edges = edges;
+            let state = &mut self.asm.states[state as usize];
+            (state.edges, state.tokens) = (edges, tokens);
             return Ok(());
         }
         if node == 0 {
             let own = self.trie.nodes[0].children.clone();
-            let mut edges = self.edges(&own, Owed::NOTHING)?;
+            let (mut edges, tokens) = self.edges(&own, Owed::NOTHING)?;
             for (lo, hi, middle) in LEAD {
                 // The gaps between the bytes that begin a pattern.
                 let mut from = lo as u16;
-                let bytes = own.iter().map(|c| c.0).filter(|&b| lo <= b && b <= hi);
-                for b in bytes.map(u16::from).chain([hi as u16 + 1]).collect::<SmallVec<[u16; 8]>>() {
+                let bytes = own.iter().map(|c| c.0).filter(|&b| u64::from(lo) <= b && b <= u64::from(hi));
+                for b in bytes.map(|b| b as u16).chain([hi as u16 + 1]).collect::<SmallVec<[u16; 8]>>() {
                     if from < b {
                         let target = self.inside(middle)?;
                         edges.push(Edge { lo: from as u8, hi: (b - 1) as u8, act: PLAIN, target });
@@ -555,13 +570,20 @@ impl Build<'_> {
             }
             edges.retain(|e| e.target != DEAD);
             edges.sort_unstable();
-            self.asm.states[state as usize].edges = edges;
+            let state = &mut self.asm.states[state as usize];
+            (state.edges, state.tokens) = (edges, tokens);
         } else {
-            let list = self.trie.continuations(node, 1, false);
-            let edges = self.edges(&list, Owed::NOTHING)?;
+            let mut list = self.trie.continuations(node, 1, false);
+            if middle == NONE {
+                // What tokens begin at the root, they begin here.
+                let begun = self.trie.nodes[0].children.iter().filter(|c| c.0 >= 256);
+                let more: Vec<(u64, u32)> = begun.filter(|c| !list.iter().any(|l| l.0 == c.0)).copied().collect();
+                list.extend(more);
+            }
+            let (edges, tokens) = self.edges(&list, Owed::NOTHING)?;
             let fallback = self.inside(middle)?;
             let state = &mut self.asm.states[state as usize];
-            (state.edges, state.fallback) = (edges, fallback);
+            (state.edges, state.tokens, state.fallback) = (edges, tokens, fallback);
         }
         if middle == NONE && self.rule.open_end && !self.counting.first_ends {
             let exit = self.exit()?;
@@ -641,6 +663,7 @@ impl Build<'_> {
     fn skip_tags(&mut self, root: u32) -> Result<()> {
         for (state, taken) in self.empties.clone() {
             let mut edges = std::mem::take(&mut self.asm.states[state as usize].edges);
+            let mut tokens = std::mem::take(&mut self.asm.states[state as usize].tokens);
             let mut accept = REJECT;
             for (ops, target) in self.ways_on()? {
                 let act = self.asm.acts.intern(&ops)?;
@@ -653,6 +676,11 @@ impl Build<'_> {
                         }
                         _ => self.asm.acts.compose(act, to.accept)?,
                     };
+                }
+                for e in self.asm.states[target as usize].tokens.clone() {
+                    if !tokens.iter().any(|t| t.token == e.token) {
+                        tokens.push(TokenEdge { act: self.asm.acts.compose(act, e.act)?, ..e });
+                    }
                 }
                 for e in self.asm.states[target as usize].edges.clone() {
                     let act = self.asm.acts.compose(act, e.act)?;
@@ -668,7 +696,7 @@ impl Build<'_> {
             }
             edges.sort_unstable();
             let s = &mut self.asm.states[state as usize];
-            (s.edges, s.accept) = (edges, accept);
+            (s.edges, s.tokens, s.accept) = (edges, tokens, accept);
         }
         Ok(())
     }

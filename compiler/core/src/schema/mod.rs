@@ -103,6 +103,17 @@ impl Whitespace {
     }
 }
 
+impl Whitespace {
+    /// Whitespace between what is no JSON.
+    pub fn outer(&self) -> Expr {
+        match self {
+            Whitespace::Flexible => Separators::flexible().pad,
+            Whitespace::Compact => Expr::Empty,
+            Whitespace::Exactly(s) => s.pad.clone(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     pub order: PropertyOrder,

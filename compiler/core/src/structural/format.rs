@@ -20,8 +20,10 @@ pub enum TokenRef<'a> {
 }
 
 /// How a `json_schema` is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Style {
+    #[default]
     Json,
     QwenXml,
     DeepseekXml,

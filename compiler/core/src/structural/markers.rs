@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::ir::Expr;
+use crate::ir::token_in_pattern;
 use crate::vocab::{TokenKind, Vocabulary};
 
 /// The special tokens of a vocabulary by their text.
@@ -69,28 +69,16 @@ impl Markers {
         pieces
     }
 
-    /// A string as what it matches.
-    pub fn expr(&self, text: &str) -> Expr {
-        let mut items: Vec<Expr> = self.cut(text).into_iter().map(Piece::into_expr).collect();
-        match items.len() {
-            0 => Expr::Empty,
-            1 => items.remove(0),
-            _ => Expr::Seq(items),
+    /// A string as a pattern of free text; see [`DispatchRule`](crate::ir::DispatchRule).
+    pub fn pattern(&self, text: &str) -> Vec<u8> {
+        let mut pattern = vec![];
+        for piece in self.cut(text) {
+            match piece {
+                Piece::Bytes(b) => pattern.extend(b),
+                Piece::Token(id) => pattern.extend(token_in_pattern(id)),
+            }
         }
-    }
-
-    /// Whether a string holds a special token.
-    pub fn inside(&self, text: &str) -> bool {
-        self.cut(text).iter().any(|p| matches!(p, Piece::Token(_)))
-    }
-}
-
-impl Piece {
-    fn into_expr(self) -> Expr {
-        match self {
-            Piece::Bytes(b) => Expr::Bytes(b),
-            Piece::Token(id) => Expr::Token(id),
-        }
+        pattern
     }
 }
 

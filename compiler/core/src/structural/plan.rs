@@ -18,7 +18,7 @@ use super::format::{self, Begin, End, Format, Node, Schema, Style, Tag, TokenRef
 use super::markers::{token_of_text, Markers};
 use crate::ebnf::token_dispatch;
 use crate::error::{CompileError, Result};
-use crate::ir::{Body, DispatchRule, Expr, Grammar, Rule, RuleId};
+use crate::ir::{pattern_expr, token_in_pattern, Body, DispatchRule, Expr, Grammar, Rule, RuleId};
 use crate::limits::Budget;
 use crate::vocab::{TokenKind, Vocabulary};
 
@@ -100,8 +100,8 @@ pub fn plan<'a>(
 /// How a tag ends.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Ends {
+    /// Patterns, as in `DispatchRule`.
     texts: Vec<Vec<u8>>,
-    tokens: Vec<u32>,
     /// It may also end without a text.
     open: bool,
     /// What comes after the end, inside the tail.
@@ -111,7 +111,7 @@ struct Ends {
 /// The tags around a format.
 #[derive(Clone, Debug, Default)]
 struct Around {
-    /// Ends of all of them.
+    /// Ends of all of them, and those of these that are one token.
     texts: Vec<Vec<u8>>,
     tokens: Vec<u32>,
     depth: usize,
@@ -123,7 +123,10 @@ impl Around {
         inner.texts.extend(ends.texts.iter().cloned());
         inner.texts.sort_unstable();
         inner.texts.dedup();
-        inner.tokens.extend(&ends.tokens);
+        inner.tokens.extend(ends.texts.iter().filter_map(|t| match pattern_expr(t) {
+            Expr::Token(id) => Some(id),
+            _ => None,
+        }));
         inner.depth += 1;
         inner
     }
@@ -223,8 +226,7 @@ impl<'a> Planner<'_, 'a> {
     /// What follows the content of a tag.
     fn ending(&self, tail: Option<&Ends>) -> Expr {
         let Some(ends) = tail else { return Expr::Empty };
-        let mut ways: Vec<Expr> = ends.texts.iter().map(|t| Expr::Bytes(t.clone())).collect();
-        ways.extend(ends.tokens.iter().map(|&t| Expr::Token(t)));
+        let mut ways: Vec<Expr> = ends.texts.iter().map(|t| pattern_expr(t)).collect();
         if ends.open {
             ways.push(Expr::Empty);
         }
@@ -234,14 +236,15 @@ impl<'a> Planner<'_, 'a> {
     fn ends(&self, tag: &Tag<'_>) -> Result<Ends> {
         let mut ends = Ends::default();
         match &tag.end {
-            End::Token(t) => ends.tokens.push(self.token(t, &format!("{}/end", tag.pointer))?),
+            End::Token(t) => {
+                let id = self.token(t, &format!("{}/end", tag.pointer))?;
+                ends.texts.push(token_in_pattern(id).to_vec());
+            }
             End::Texts(texts) => {
                 for text in texts {
-                    match self.markers.cut(text).as_slice() {
-                        [] => ends.open = true,
-                        [super::markers::Piece::Token(id)] => ends.tokens.push(*id),
-                        [super::markers::Piece::Bytes(b)] => ends.texts.push(b.clone()),
-                        _ => return Err(mixed(text, &format!("{}/end", tag.pointer))),
+                    match text.is_empty() {
+                        true => ends.open = true,
+                        false => ends.texts.push(self.markers.pattern(text)),
                     }
                 }
             }
@@ -249,12 +252,17 @@ impl<'a> Planner<'_, 'a> {
         Ok(ends)
     }
 
+    /// A string as what it matches.
+    fn string(&self, text: &str) -> Expr {
+        pattern_expr(&self.markers.pattern(text))
+    }
+
     /// A format, and the tail after it.
     fn expr(&mut self, node: &Node<'a>, around: &Around, tail: Option<&Ends>) -> Result<Expr> {
         self.budget.tick()?;
         let pointer = &node.pointer;
         let body = match &node.format {
-            Format::Const(text) => self.markers.expr(text),
+            Format::Const(text) => self.string(text),
             Format::Schema(schema) => self.schema(schema, pointer),
             Format::Grammar(text) => self.source(Content::Ebnf, text.clone(), format!("{pointer}/grammar")),
             Format::Regex(text) => self.source(Content::Regex, text.clone(), format!("{pointer}/pattern")),
@@ -318,15 +326,13 @@ impl<'a> Planner<'_, 'a> {
             }
             Format::Dispatch { rules, looped, excludes } => {
                 let mut handlers: Vec<(Vec<u8>, Vec<Expr>)> = vec![];
-                for (i, (pattern, node)) in rules.iter().enumerate() {
-                    if self.markers.inside(pattern) {
-                        return Err(mixed(pattern, &format!("{pointer}/rules/{i}/0")));
-                    }
+                for (pattern, node) in rules {
+                    let pattern = self.markers.pattern(pattern);
                     let around = Around { depth: around.depth + 1, ..around.clone() };
                     let e = self.expr(node, &around, None)?;
-                    match handlers.iter_mut().find(|h| h.0 == pattern.as_bytes()) {
+                    match handlers.iter_mut().find(|h| h.0 == pattern) {
                         Some(h) => h.1.push(e),
-                        None => handlers.push((pattern.as_bytes().to_vec(), vec![e])),
+                        None => handlers.push((pattern, vec![e])),
                     }
                 }
                 let handlers = handlers.into_iter().map(|(t, e)| (t, alt(e))).collect();
@@ -337,7 +343,7 @@ impl<'a> Planner<'_, 'a> {
                 let many = match stop_after_first {
                     true => one,
                     false => {
-                        let more = seq([self.markers.expr(separator), one.clone()]).star();
+                        let more = seq([self.string(separator), one.clone()]).star();
                         seq([one, more])
                     }
                 };
@@ -392,6 +398,7 @@ impl<'a> Planner<'_, 'a> {
     fn schema(&mut self, schema: &Schema<'a>, pointer: &str) -> Expr {
         let Schema { text, style, any_order, max_whitespace, excludes } = schema;
         let mut excludes: Vec<String> = excludes.iter().map(|e| e.to_string()).collect();
+        excludes.extend(self.spelled.iter().map(|s| String::from_utf8_lossy(s).into_owned()));
         excludes.sort_unstable();
         excludes.dedup();
         let content =
@@ -402,7 +409,7 @@ impl<'a> Planner<'_, 'a> {
     /// A tag with its begin, and the tail after it.
     fn tag(&mut self, tag: &Tag<'a>, around: &Around, tail: Option<&Ends>) -> Result<Expr> {
         let begin = match &tag.begin {
-            Begin::Text(text) => self.markers.expr(text),
+            Begin::Text(text) => self.string(text),
             Begin::Token(token) => Expr::Token(self.token(token, &format!("{}/begin", tag.pointer))?),
         };
         self.tags += 1;
@@ -418,7 +425,7 @@ impl<'a> Planner<'_, 'a> {
             // It ends where what is around it ends.
             ways.push(self.expr(&tag.content, &inner, tail)?);
         }
-        if !own.texts.is_empty() || !own.tokens.is_empty() {
+        if !own.texts.is_empty() {
             let closed = Ends { open: false, after: Some(self.ending(tail)), ..own };
             ways.push(self.expr(&tag.content, &inner, Some(&closed))?);
         }
@@ -438,14 +445,14 @@ impl<'a> Planner<'_, 'a> {
         let (mut flat, mut other) = (vec![], vec![]);
         for &(number, tag) in tags {
             match &tag.begin {
-                Begin::Text(text) if !self.markers.inside(text) => {
-                    let rest = text.as_bytes()[trigger.len()..].to_vec();
+                Begin::Text(text) => {
+                    let rest = self.markers.pattern(text).split_off(trigger.len());
+                    if rest.contains(&0xff) {
+                        other.push(seq([pattern_expr(&rest), self.inside(tag, around, None)?]));
+                        continue;
+                    }
                     let (content, end) = self.tag_content(tag, around)?;
                     flat.push(TagPlan { rest, content, end, number });
-                }
-                Begin::Text(text) => {
-                    let begin = self.markers.expr(&text[trigger.len()..]);
-                    other.push(seq([begin, self.inside(tag, around, None)?]));
                 }
                 Begin::Token(_) => other.push(self.tag(tag, around, None)?),
             }
@@ -461,11 +468,14 @@ impl<'a> Planner<'_, 'a> {
     fn tag_content(&mut self, tag: &Tag<'a>, around: &Around) -> Result<(u32, Vec<u8>)> {
         let own = self.ends(tag)?;
         let plain = !ends_free(&tag.content);
-        if let (true, [], false, [end]) = (plain, own.tokens.as_slice(), own.open, own.texts.as_slice()) {
-            let inner = around.inside(&own);
-            return Ok((self.part(&tag.content, &inner, None)?, end.clone()));
+        match (plain, own.open, own.texts.as_slice()) {
+            (true, false, [end]) if !end.contains(&0xff) => {
+                let inner = around.inside(&own);
+                return Ok((self.part(&tag.content, &inner, None)?, end.clone()));
+            }
+            _ => {}
         }
-        if plain && own.open && own.texts.is_empty() && own.tokens.is_empty() {
+        if plain && own.open && own.texts.is_empty() {
             return Ok((self.part(&tag.content, &around.inside(&own), None)?, vec![]));
         }
         let before = std::mem::take(&mut self.rules);
@@ -490,12 +500,7 @@ impl<'a> Planner<'_, 'a> {
         if triggers.is_empty() {
             return Err(CompileError::invalid(format!("{pointer}/triggers"), "give at least one trigger"));
         }
-        for (i, t) in triggers.iter().enumerate() {
-            if self.markers.inside(t) {
-                return Err(mixed(t, &format!("{pointer}/triggers/{i}")));
-            }
-        }
-        let names: Vec<(Vec<u8>, ())> = triggers.iter().map(|t| (t.as_bytes().to_vec(), ())).collect();
+        let names: Vec<(Vec<u8>, ())> = triggers.iter().map(|t| (self.markers.pattern(t), ())).collect();
         let names: Vec<Vec<u8>> = shortest(names).into_iter().map(|t| t.0).collect();
         let mut by_trigger: Vec<Vec<(u32, &Tag<'a>)>> = vec![vec![]; names.len()];
         for (number, tag) in (first..).zip(tags) {
@@ -503,7 +508,8 @@ impl<'a> Planner<'_, 'a> {
                 let message = "the tags of triggered_tags begin with a string; use token_triggered_tags for tokens";
                 return Err(CompileError::invalid(format!("{}/begin", tag.pointer), message));
             };
-            match names.iter().position(|t| begin.as_bytes().starts_with(t)) {
+            let begin = self.markers.pattern(begin);
+            match names.iter().position(|t| begin.starts_with(t)) {
                 Some(t) => by_trigger[t].push((number, tag)),
                 None => {
                     let message = "the begin of a tag must start with one of the triggers; add its first part to them";
@@ -551,22 +557,14 @@ impl<'a> Planner<'_, 'a> {
             triggers.push((trigger, handler));
         }
         let Some(tail) = tail else { return Ok(self.dispatch(&triggers, None, vec![], excludes, once, true)) };
-        let mut ways = vec![];
-        if tail.open || !stops.is_empty() {
-            // After the only tag an end must follow, which the automaton finds otherwise.
-            let mut ends: Vec<Expr> = stops.iter().map(|t| Expr::Bytes(t.clone())).collect();
-            if tail.open {
-                ends.push(Expr::Empty);
-            }
-            let ending = once.then(|| alt(ends));
-            ways.push(self.dispatch(&triggers, ending, stops.clone(), excludes.clone(), once, tail.open));
+        // After the only tag an end must follow, which the automaton finds otherwise.
+        let mut ends: Vec<Expr> = stops.iter().map(|t| pattern_expr(t)).collect();
+        if tail.open {
+            ends.push(Expr::Empty);
         }
-        if !tail.tokens.is_empty() {
-            excludes.extend(stops);
-            let text = self.dispatch(&triggers, None, vec![], excludes, once, true);
-            ways.push(seq([text, alt(tail.tokens.iter().map(|&t| Expr::Token(t)).collect())]));
-        }
-        Ok(seq([alt(ways), tail.after.clone().unwrap_or(Expr::Empty)]))
+        let ending = once.then(|| alt(ends));
+        let text = self.dispatch(&triggers, ending, stops, excludes, once, tail.open);
+        Ok(seq([text, tail.after.clone().unwrap_or(Expr::Empty)]))
     }
 
     fn dispatch(
@@ -652,17 +650,14 @@ impl<'a> Planner<'_, 'a> {
         };
         let mut barred: Vec<Vec<u8>> = excludes.iter().map(|e| e.as_bytes().to_vec()).collect();
         barred.extend(around.texts.iter().chain(&self.spelled).cloned());
+        barred.retain(|b| !b.contains(&0xff));
         let Some(tail) = tail else { return Ok(bounded(most, &barred, None)) };
         let mut ways = vec![];
         for end in &tail.texts {
-            ways.push(seq([bounded(most, &barred, Some((end, &tail.texts))), Expr::Bytes(end.clone())]));
+            ways.push(seq([bounded(most, &barred, Some((end, &tail.texts))), pattern_expr(end)]));
         }
-        let mut others: Vec<Expr> = tail.tokens.iter().map(|&t| Expr::Token(t)).collect();
         if tail.open {
-            others.push(Expr::Empty);
-        }
-        if !others.is_empty() {
-            ways.push(seq([bounded(most, &barred, None), alt(others)]));
+            ways.push(bounded(most, &barred, None));
         }
         Ok(seq([alt(ways), tail.after.clone().unwrap_or(Expr::Empty)]))
     }
@@ -771,15 +766,6 @@ fn shortest<T>(mut patterns: Vec<(Vec<u8>, T)>) -> Vec<(Vec<u8>, T)> {
         !covered
     });
     patterns
-}
-
-fn mixed(text: &str, pointer: &str) -> CompileError {
-    CompileError::unsupported(
-        pointer,
-        format!("the special token inside {text:?}"),
-        "a trigger or an end is either text or one token",
-        "Give the token alone, or use token_triggered_tags",
-    )
 }
 
 /// The excluded strings of a format that is nothing but unbounded free text, however often repeated.

@@ -1,0 +1,194 @@
+"""Random structural tags and EBNF grammars: what XGrammar accepts, what we accept, and who is right.
+
+    PYTHONPATH=... PYTHON_WITH_XGRAMMAR tests/benchmarks/differential_xgrammar.py [--tags 1000] [--grammars 300]
+
+XGrammar 0.2.9 must be importable; it lives in an environment of its own. Texts are derived from the format, mutated,
+drawn at random, and walked along the masks of both sides. Where the two differ, the slow references of the tests decide
+(`tests/structural_tags.py`, `tests/ebnf_grammars.py`), and the difference is counted by cause. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import xgrammar as xgr
+
+from gramary.compiler import CompileError, Compiler, Tokenizer
+from tests import ebnf_grammars
+from tests.structural_tags import Generator, derive, matches, mutated, random_texts
+
+LONGEST = 28
+BYTES = [bytes([i]) for i in range(256)]
+
+
+class Theirs:
+    def __init__(self) -> None:
+        info = xgr.TokenizerInfo([*BYTES, b"</s>"], vocab_type=xgr.VocabType.RAW, stop_token_ids=[256])
+        self.compiler = xgr.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+
+    def accepts(self, compiled: Any, text: str) -> bool:
+        matcher = xgr.GrammarMatcher(compiled)
+        return matcher.accept_string(text) and matcher.is_completed()
+
+    def walk(self, compiled: Any, rng: random.Random) -> str:
+        matcher = xgr.GrammarMatcher(compiled)
+        bitmask = xgr.allocate_token_bitmask(1, 257)
+        text = b""
+        for _ in range(LONGEST):
+            matcher.fill_next_token_bitmask(bitmask)
+            words = [int(w) & 0xFFFFFFFF for w in bitmask[0]]
+            allowed = [t for t in range(257) if words[t // 32] >> (t % 32) & 1]
+            token = _pick(allowed, 256, rng)
+            if token is None or not matcher.accept_token(token):
+                break
+            text += bytes([token])
+        return text.decode("utf-8", "ignore")
+
+
+class Ours:
+    def __init__(self) -> None:
+        self.compiler = Compiler(Tokenizer.from_bytes())
+
+    def accepts(self, grammar: Any, text: str) -> bool:
+        matcher = grammar.matcher()
+        return matcher.accept_bytes(text) and matcher.is_complete()
+
+    def walk(self, grammar: Any, rng: random.Random) -> str:
+        matcher, text = grammar.matcher(), b""
+        for _ in range(LONGEST):
+            allowed = [b for b in b'ab<>x1te!"\xc3\xa9-' if matcher.fork().accept_bytes(bytes([b]))]
+            if matcher.is_complete():
+                allowed.append(256)
+            token = _pick(allowed, 256, rng)
+            if token is None:
+                break
+            matcher.accept_bytes(bytes([token]))
+            text += bytes([token])
+        return text.decode("utf-8", "ignore")
+
+
+def _pick(allowed: list[int], stop: int, rng: random.Random) -> int | None:
+    """One of the allowed bytes, rather one that the generators know; `None` to end."""
+    if stop in allowed and rng.random() < 0.3:
+        return None
+    known = [t for t in allowed if t < 256 and chr(t) in "ab<>x1"]
+    choices = known if known and rng.random() < 0.9 else [t for t in allowed if t < 256]
+    return rng.choice(choices) if choices else None
+
+
+def cause_of_tag(node: dict[str, Any], text: str, ours: bool, theirs: bool) -> str:
+    kinds = set(_kinds(node))
+    right = matches(node, text)
+    if ours != right:
+        return "OURS is wrong"
+    if theirs and not right:
+        if "dispatch" in kinds:
+            return "theirs: text of a dispatch holds the end of the tag around it, or a trigger"
+        return "theirs: free text holds an end of a tag around it, an end overlaps its text, or a trigger goes unseen"
+    return "theirs: refuses a text that the tag allows (overlapping triggers, ends and excluded strings)"
+
+
+def _kinds(node: Any) -> Iterable[str]:
+    if isinstance(node, dict):
+        if "type" in node and isinstance(node["type"], str):
+            yield node["type"]
+        for value in node.values():
+            yield from _kinds(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _kinds(value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tags", type=int, default=1000)
+    parser.add_argument("--grammars", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    theirs, ours = Theirs(), Ours()
+    counts: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
+    examples: dict[str, Any] = {}
+
+    def compare(name: str, source: Any, texts: Iterable[str], mine: Any, other: Any, cause: Any) -> None:
+        for text in sorted({t for t in texts if len(t) <= LONGEST}):
+            a, b = ours.accepts(mine, text), theirs.accepts(other, text)
+            counts[f"{name}: texts"] += 1
+            counts[f"{name}: accepted by both"] += a and b
+            if a != b:
+                why = cause(text, a, b)
+                causes[f"{name}: {why}"] += 1
+                examples.setdefault(f"{name}: {why}", {"source": source, "text": text, "ours": a, "theirs": b})
+
+    rng = random.Random(options.seed)
+    while counts["tags"] < options.tags:
+        node = Generator(rng).format()
+        tag = {"type": "structural_tag", "format": node}
+        try:
+            mine = ours.compiler.compile_structural_tag(tag)
+        except CompileError as error:
+            mine, reason = None, type(error).__name__
+        try:
+            other = theirs.compiler.compile_structural_tag(json.dumps(tag))
+        except RuntimeError as error:
+            other = None
+            refused = re.sub(r"^\[.*?\] \S+ ", "", str(error).strip().splitlines()[-1])
+            refused = refused.split("error:")[-1].strip()[:90]
+        counts["tags"] += 1
+        if mine is None or other is None:
+            key = (
+                f"refused by both ({reason})"
+                if mine is None and other is None
+                else (f"refused by us: {reason}" if mine is None else f"refused by them: {refused}")
+            )
+            counts[f"tags {key}"] += 1
+            continue
+        texts = [derive(rng, node) for _ in range(10)]
+        texts += [mutated(rng, t) for t in texts] + random_texts(rng, 8)
+        texts += [ours.walk(mine, rng) for _ in range(6)] + [theirs.walk(other, rng) for _ in range(6)]
+        compare("tags", node, texts, mine, other, lambda t, a, b, n=node: cause_of_tag(n, t, a, b))
+    while counts["grammars"] < options.grammars:
+        grammar = ebnf_grammars.random_grammar(rng)
+        source = grammar.text()
+        counts["grammars"] += 1
+        try:
+            mine = ours.compiler.compile_ebnf(source)
+        except CompileError as error:
+            mine, reason = None, type(error).__name__
+        try:
+            other = theirs.compiler.compile_grammar(source)
+        except RuntimeError as error:
+            other, refused = None, re.sub(r"^.*error at line \S+, column \S+ ", "", str(error).strip().splitlines()[-1])
+        if mine is None or other is None:
+            counts[f"grammars refused by us: {reason}" if mine is None else f"grammars refused by them: {refused}"] += 1
+            continue
+        texts = ebnf_grammars.texts_of(grammar, rng, 12)
+        texts += [ours.walk(mine, rng) for _ in range(6)] + [theirs.walk(other, rng) for _ in range(6)]
+        short = [t for t in texts if len(t) <= 14]
+        compare(
+            "grammars",
+            source,
+            short,
+            mine,
+            other,
+            lambda t, a, b, g=grammar: "OURS is wrong" if g.accepts(t) != a else "theirs",
+        )
+    for key, n in sorted(counts.items()) + sorted(causes.items()):
+        print(f"{n:8} {key}")
+    for key, example in sorted(examples.items()):
+        print(f"\n{key}\n  {json.dumps(example, ensure_ascii=False)}")
+    print(json.dumps({"counts": counts, "disagreements": causes}))
+
+
+if __name__ == "__main__":
+    main()
