@@ -6,6 +6,7 @@ tokens are not part of this reference.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable
@@ -247,8 +248,8 @@ def _ends_free(node: Format) -> bool:
 def _schema_pattern(schema: Any) -> str:
     """The schemas that the generator makes."""
     if "const" in schema:
-        return re.escape(str(schema["const"]).lower())
-    return "[0-9]|[1-9][0-9]" if schema["type"] == "integer" else "true|false"
+        return re.escape(json.dumps(schema["const"]))
+    return "null" if schema["type"] == "null" else "true|false"
 
 
 STRINGS = ["a", "b", "ab", "ba", "<", "<a", "<b", "a>", "bab", ">"]
@@ -284,7 +285,7 @@ class Generator:
         return {"type": "regex", "pattern": self.rng.choice(["a+", "b?", "(ab|ba)", "[ab]{1,2}", "x|<a"])}
 
     def schema(self) -> Format:
-        schemas = [{"const": 1}, {"type": "boolean"}, {"type": "integer", "minimum": 0, "maximum": 99}]
+        schemas = [{"const": "ab"}, {"type": "boolean"}, {"type": "null"}]
         return {"type": "json_schema", "json_schema": self.rng.choice(schemas)}
 
     def any_text(self) -> Format:
@@ -340,7 +341,7 @@ class Generator:
 
 
 def random_texts(rng: random.Random, count: int) -> list[str]:
-    pieces = [*STRINGS, "x", "1", "true", "é"]
+    pieces = [*STRINGS, "x", '"ab"', "true", "é"]
     return sorted({"".join(rng.choices(pieces, k=rng.randint(0, 5))) for _ in range(count)})
 
 
@@ -355,7 +356,7 @@ def derive(rng: random.Random, node: Format) -> str:
     if kind == "regex":
         return rng.choice(["a", "aa", "", "b", "ab", "ba", "x", "<a"])
     if kind == "json_schema":
-        return rng.choice(["1", "true", "false", "0", "42"])
+        return rng.choice(['"ab"', "true", "false", "null"])
     if kind in ("sequence", "or"):
         chosen = node["elements"] if kind == "sequence" else [rng.choice(node["elements"])]
         return "".join(derive(rng, e) for e in chosen)

@@ -10,12 +10,15 @@ drawn at random, and walked along the masks of both sides. Where the two differ,
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import random
 import re
+import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +89,17 @@ def _pick(allowed: list[int], stop: int, rng: random.Random) -> int | None:
     return rng.choice(choices) if choices else None
 
 
+def survives(work: Callable[[], object]) -> bool:
+    """Whether `work` comes back when it is done in a process of its own; errors are fine, crashes are not."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            signal.alarm(60)
+            work()
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def cause_of_tag(node: dict[str, Any], text: str, ours: bool, theirs: bool) -> str:
     kinds = set(_kinds(node))
     right = matches(node, text)
@@ -134,12 +148,18 @@ def main() -> None:
     while counts["tags"] < options.tags:
         node = Generator(rng).format()
         tag = {"type": "structural_tag", "format": node}
+        text = json.dumps(tag)
+        if not survives(lambda t=text: theirs.accepts(theirs.compiler.compile_structural_tag(t), "a")):  # type: ignore[misc]
+            counts["tags"] += 1
+            counts["tags: they crash"] += 1
+            examples.setdefault("tags: they crash", {"source": node})
+            continue
         try:
             mine = ours.compiler.compile_structural_tag(tag)
         except CompileError as error:
             mine, reason = None, type(error).__name__
         try:
-            other = theirs.compiler.compile_structural_tag(json.dumps(tag))
+            other = theirs.compiler.compile_structural_tag(text)
         except RuntimeError as error:
             other = None
             refused = re.sub(r"^\[.*?\] \S+ ", "", str(error).strip().splitlines()[-1])
@@ -161,6 +181,10 @@ def main() -> None:
         grammar = ebnf_grammars.random_grammar(rng)
         source = grammar.text()
         counts["grammars"] += 1
+        if not survives(lambda s=source: theirs.accepts(theirs.compiler.compile_grammar(s), "a")):  # type: ignore[misc]
+            counts["grammars: they crash"] += 1
+            examples.setdefault("grammars: they crash", {"source": source})
+            continue
         try:
             mine = ours.compiler.compile_ebnf(source)
         except CompileError as error:
