@@ -229,3 +229,15 @@ def test_random_formats(compiler: Compiler, seed: int) -> None:
             continue
         for text in texts:
             assert accepts(grammar, text) == expected[text], (json.dumps(node), text)
+
+
+def test_whitespace_in_json_ends_and_elsewhere_need_not(compiler: Compiler) -> None:
+    tags = [
+        tag("<j>", {"type": "json_schema", "json_schema": {"type": "array"}}, "</j>"),
+        tag("<t>", ANY, "</t>"),
+        tag("<r>", {"type": "regex", "pattern": "[ 0-9]*"}, "</r>"),
+    ]
+    grammar = compiled(compiler, triggered(["<"], tags))
+    spaces = " " * 200
+    assert accepts(grammar, f"{spaces}<j>[ 1 ]</j>{spaces}<t>{spaces}</t><r>{spaces}{'1' * 200}</r>")
+    assert not accepts(grammar, f"<j>[{spaces}]</j>")

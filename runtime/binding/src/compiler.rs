@@ -157,8 +157,9 @@ impl PyCompiler {
         lenient: bool,
         limits: Option<PyLimits>,
     ) -> PyResult<PyGrammar> {
-        let schema = Reading::of(property_order, whitespace, lenient, None)?.schema;
-        let options = StructuralOptions { schema, allow_spelled_markers: !forbid_spelled_markers };
+        let read = Reading::of(property_order, whitespace, lenient, None)?;
+        let allow_spelled_markers = !forbid_spelled_markers;
+        let options = StructuralOptions { schema: read.schema, allow_spelled_markers, bounds: read.bounds };
         let text = Text::of(tag)?;
         let compiled = py
             .detach(|| self.engine.structural_tag(&text.0, &options, limits_of(limits)))
@@ -182,8 +183,9 @@ impl PyCompiler {
         lenient: bool,
         limits: Option<PyLimits>,
     ) -> PyResult<Vec<PySource>> {
-        let schema = Reading::of(property_order, whitespace, lenient, None)?.schema;
-        let options = StructuralOptions { schema, allow_spelled_markers: !forbid_spelled_markers };
+        let read = Reading::of(property_order, whitespace, lenient, None)?;
+        let allow_spelled_markers = !forbid_spelled_markers;
+        let options = StructuralOptions { schema: read.schema, allow_spelled_markers, bounds: read.bounds };
         let text = Text::of(tag)?;
         let sources = py
             .detach(|| self.engine.sources_of_structural_tag(&text.0, &options, &limits_of(limits)))

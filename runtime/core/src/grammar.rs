@@ -28,6 +28,8 @@ pub struct TagMap {
     pub choices: FxHashMap<Link, TagStates>,
     /// Nodes that are inside a tag, end included: the number of the tag.
     pub inside: FxHashMap<Link, u32>,
+    /// Tags whose content is not JSON: bounds do not look at them.
+    pub other: FxHashSet<u32>,
 }
 
 /// The states of a choice; see `gramary_compiler::tools::choice` for their numbering.

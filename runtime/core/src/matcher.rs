@@ -412,14 +412,14 @@ impl Matcher {
         (before, b, tag): (u32, u8, Option<u32>),
         events: &VecDeque<TagEvent>,
     ) -> Option<bool> {
-        if self.grammar.tags.is_some() {
+        if let Some(tags) = &self.grammar.tags {
             match (tag, step.tag) {
                 (_, None) => {
                     step.lexer = Lexer::OFF;
                     return Some(true);
                 }
-                (None, Some(_)) => {
-                    step.lexer = Lexer::START;
+                (None, Some(opened)) => {
+                    step.lexer = if tags.other.contains(&opened) { Lexer::OFF } else { Lexer::START };
                     // The byte is the last of the tag's begin, unless the tag shows one byte late.
                     if events.back().is_some_and(|e| e.at == step.at) {
                         return Some(true);

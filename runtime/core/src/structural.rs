@@ -28,6 +28,8 @@ pub struct StructuralOptions {
     pub schema: SchemaOptions,
     /// Let free text spell out special tokens that the tag uses as markers.
     pub allow_spelled_markers: bool,
+    /// For the JSON inside of tags.
+    pub bounds: Bounds,
 }
 
 /// A structural tag, compiled.
@@ -141,6 +143,9 @@ impl Engine {
                         for t in tags.iter() {
                             let inside = made[t.content as usize].clone().map(|n| (Link::Local(n), t.number));
                             assembly.tags.inside.extend(inside);
+                            if !is_json(&plan.parts[t.content as usize]) {
+                                assembly.tags.other.insert(t.number);
+                            }
                         }
                         let tags = tags.iter().map(|t| t.number).collect();
                         assembly.tags.choices.insert(link, TagStates { tags, inner });
@@ -161,7 +166,9 @@ impl Engine {
         let root = parts[plan.root as usize];
         let program = Program { store: self.store.clone(), local, root: root.link, nullable: root.nullable, pins };
         let tags = (!tags.choices.is_empty()).then_some(tags);
-        Ok(CompiledStructure { grammar: self.bind(program, limits, Bounds::NONE, tags), warnings })
+        // Without tags there is no telling what of the text is JSON.
+        let bounds = if tags.is_some() { options.bounds } else { Bounds::NONE };
+        Ok(CompiledStructure { grammar: self.bind(program, limits, bounds, tags), warnings })
     }
 
     /// The distinct sources that a structural tag is made of, in order of first use.
@@ -371,6 +378,10 @@ fn each_hole(e: &mut Expr, change: &mut impl FnMut(&mut Expr)) {
             _ => {}
         }
     }
+}
+
+fn is_json(part: &Part<'_>) -> bool {
+    matches!(part, Part::Source { content: Content::Schema { style: Style::Json, .. }, .. })
 }
 
 fn source_of(content: &Content, options: &StructuralOptions) -> Source {

@@ -107,9 +107,9 @@ impl Whitespace {
     /// Whitespace between what is no JSON.
     pub fn outer(&self) -> Expr {
         match self {
-            Whitespace::Flexible => Separators::flexible().pad,
-            Whitespace::Compact => Expr::Empty,
-            Whitespace::Exactly(s) => s.pad.clone(),
+            Whitespace::Flexible | Whitespace::Indent(..) => Separators::flexible().pad,
+            Whitespace::AtMost(most) => Separators::at_most(*most).pad,
+            Whitespace::Compact | Whitespace::Separators(..) => Expr::Empty,
         }
     }
 }
