@@ -183,7 +183,7 @@ class Compiler:
         dumped = getattr(tag, "model_dump_json", None)
         source: Any = dumped(by_alias=True, exclude_none=True) if dumped is not None else tag
         return self._core.compile_structural_tag(
-            source,  # type: ignore[arg-type]  # as above
+            source,
             forbid_spelled_markers=forbid_spelled_markers,
             property_order=property_order,
             whitespace=whitespace,
