@@ -149,8 +149,14 @@ def tools_auto_strict(server: Server) -> None:
 
 
 def tools_without_strict(server: Server) -> None:
-    calls = _chat(server, tools=_tools(strict=False), tool_choice="required", max_tokens=300)["tool_calls"]
-    expect(calls and all(call["function"]["name"] in CALLS for call in calls), f"unknown tools: {calls}")
+    """Arguments are any JSON then, of which a small model may write more than it has tokens for: that is cut, not wrong."""
+    body = _chat_body(tools=_tools(strict=False), tool_choice="required", max_tokens=300)
+    status, answer = server.post("/v1/chat/completions", body)
+    expect(status == 200, f"HTTP {status}: {answer}")
+    choice = answer["choices"][0]
+    calls = choice["message"].get("tool_calls") or []
+    expect(bool(calls) or choice["finish_reason"] == "length", f"no call, and not cut: {choice}")
+    expect(all(call["function"]["name"] in CALLS for call in calls), f"unknown tools: {calls}")
 
 
 def tools_streaming(server: Server) -> None:
