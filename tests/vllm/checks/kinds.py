@@ -149,7 +149,9 @@ def tools_auto_strict(server: Server) -> None:
 
 
 def tools_without_strict(server: Server) -> None:
-    """Arguments are any JSON then, of which a small model may write more than it has tokens for: that is cut, not wrong."""
+    """Arguments are any JSON then, of which a small model may write more than it has tokens for: that is cut, not
+    wrong.
+    """
     body = _chat_body(tools=_tools(strict=False), tool_choice="required", max_tokens=300)
     status, answer = server.post("/v1/chat/completions", body)
     expect(status == 200, f"HTTP {status}: {answer}")
