@@ -187,7 +187,7 @@ impl<'a> Blocks<'a> {
         if let Some(value) = undeclared {
             let at = format!("{place}/additionalProperties");
             if let Some(values) = self.values(&at, value)? {
-                let names = properties.keys().map(|n| Expr::lit(n)).collect::<Vec<_>>();
+                let names = properties.keys().map(Expr::lit).collect::<Vec<_>>();
                 let start = Expr::Class(vec![(b'A', b'Z'), (b'_', b'_'), (b'a', b'z')]);
                 let next = Expr::Class(vec![(b'0', b'9'), (b'A', b'Z'), (b'_', b'_'), (b'a', b'z')]);
                 let any = Expr::seq([start, next.star()]);
