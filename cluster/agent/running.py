@@ -219,6 +219,12 @@ class Agent:
             self.servers.append(server)
             await server.start()
         await self.membership.refresh()
+        if len(self.membership.ring) > 1 and not self.credentials.tokens() and not settings.tls.enabled:
+            _log.warning(
+                "peers_without_credentials",
+                reason="other nodes will refuse to lease and store: each compiles for itself",
+                remedy="give every node the same token (auth.token_files), and a MAC key (trust.mac_key_files)",
+            )
         for text in settings.node.tokenizers:
             tokenizer = await asyncio.to_thread(Tokenizer.from_file, text)
             await self.node.add_tokenizer(tokenizer.vocabulary)
