@@ -13,7 +13,6 @@ from typing import Any
 from gramary.cluster import instrument
 from gramary.cluster.address import parse_address
 from gramary.cluster.agent.node import AgentNode
-from gramary.cluster.agent.sampling import Sampler
 from gramary.cluster.agent.storage import AgentStore
 from gramary.cluster.credentials import Credentials
 from gramary.cluster.executor import Executor, InProcess, ProcessPool, WorkLimits
@@ -29,6 +28,7 @@ from gramary.cluster.records import Record
 from gramary.cluster.settings import Settings
 from gramary.cluster.stats import values_of
 from gramary.cluster.store import LiveStore, seal
+from gramary.cluster.store.rebuild import Rebuilder
 from gramary.cluster.wire.client import GrpcPeer
 from gramary.cluster.wire.configured import client_security, cluster_mac, server_security, wire_limits
 from gramary.cluster.wire.mac import Mac
@@ -134,7 +134,7 @@ class Agent:
                 verify_units=verify_units,
                 manifest_units=lambda payload: Manifest.parse(payload).units,
                 fingerprint=lambda payload: Vocabulary.from_bytes(payload).fingerprint,
-                rebuild=Sampler(live),
+                rebuild=Rebuilder(live, tails=False),
                 sample=settings.trust.reverify_ratio,
                 versions=frozenset({FORMAT_VERSION}),  # of others nothing could be checked here
             ),
@@ -237,7 +237,10 @@ class Agent:
                 asyncio.create_task(self._every(settings.store.seal_interval_s, self.seal, "sealing_failed"))
             )
         loop = asyncio.get_running_loop()
-        instrument.follow_breakers(self.metrics, lambda: self._breakers(loop))
+        circuits = self.membership.circuits
+        instrument.follow_breakers(
+            self.metrics, lambda: [one.value.replace("-", "_") for one in circuits(loop.time()).values()]
+        )
         if settings.metrics.listen:
             from gramary.cluster.exposition import MetricsServer, make_registry
 
@@ -263,22 +266,6 @@ class Agent:
         nothing = Source("json_schema", "true")
         item = SourceItem(nothing.key, nothing.kind, nothing.options, nothing.text)
         await asyncio.gather(*(self.executor.lower([item]) for _ in range(self.executor.workers)))
-
-    def _breakers(self, loop: asyncio.AbstractEventLoop) -> list[str]:
-        """From the thread that serves metrics."""
-
-        async def ask() -> list[str]:
-            return [circuit.value.replace("-", "_") for circuit in self.membership.circuits().values()]
-
-        if loop.is_closed() or not loop.is_running():
-            return []
-        try:
-            inside = asyncio.get_running_loop() is loop
-        except RuntimeError:
-            inside = False
-        if inside:
-            return [circuit.value.replace("-", "_") for circuit in self.membership.circuits().values()]
-        return asyncio.run_coroutine_threadsafe(ask(), loop).result(1.0)
 
     async def _every(self, seconds: float, work: Callable[[], Any], event: str) -> None:
         while True:

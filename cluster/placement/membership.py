@@ -251,10 +251,13 @@ class Membership:
             return name in self._members
         return known.breaker.permits(asyncio.get_running_loop().time())
 
-    def circuits(self) -> Mapping[str, Circuit]:
-        """The state of the circuit of every peer that was ever asked something, for metrics."""
-        now = asyncio.get_running_loop().time()
-        return {name: known.breaker.state(now) for name, known in self._known.items()}
+    def circuits(self, now: float | None = None) -> Mapping[str, Circuit]:
+        """The state of the circuit of every peer that was ever asked something, for metrics.
+
+        `now`: the loop's time, for who asks from another thread.
+        """
+        now = asyncio.get_running_loop().time() if now is None else now
+        return {name: known.breaker.state(now) for name, known in list(self._known.items())}
 
     def hedge_after_s(self, name: str) -> float:
         """After how long without an answer somebody else should be asked too."""

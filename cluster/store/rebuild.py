@@ -1,35 +1,78 @@
-"""Building stored mask entries again, with what the store itself holds, to see whether they are what they should be."""
+"""Building mask entries again, with the units of the store itself, to see whether they are what they should be."""
 
 from __future__ import annotations
+
+import threading
 
 from gramary.cluster import kernel
 from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.store.reader import Reads
 from gramary.runtime._core import Compiler
 
+CACHE_BYTES = 64 << 20
+MOST_TOKENIZERS = 4
+MOST_UNITS = 4096
+
 
 class Rebuilder:
-    """`verify(store, rebuild=Rebuilder(store))`: a compiler for each tokenizer stored, units as needed."""
+    """Tells whether a mask entry allows what building it again allows. Thread-safe: entries are built in turn.
 
-    def __init__(self, store: Reads) -> None:
+    `tails`: also entries of tails, which are found in objects only; for that, every manifest of the store is read
+    once. For `verify`; a node that samples what peers send leaves them out.
+    """
+
+    def __init__(self, store: Reads, *, tails: bool = True) -> None:
         self._store = store
-        self._compilers: dict[bytes, Compiler | None] = {}
+        self._tails = tails
+        self._compilers: dict[bytes, Compiler] = {}
         self._manifests: dict[bytes, Key] | None = None  # one that names the unit
+        self._lock = threading.Lock()
 
     def __call__(self, record: Record) -> bool | None:
-        """Whether a mask entry allows what building it again allows; `None` if tokenizer or unit are not stored."""
-        compiler = self._compiler(record.key.tokenizer)
-        if compiler is None or not self._install(compiler, record.key.digest):
+        """`None`: it cannot be told here, since the tokenizer or a unit is not stored."""
+        if record.key.kind is not Kind.ENTRY:
             return None
-        return compiler.verify_entry(record.key.digest, record.key.slot, record.payload)
+        with self._lock:
+            compiler = self._compiler(record.key.tokenizer)
+            closure = self._closure(record.key.digest)
+            if compiler is None or closure is None:
+                return None
+            asked = (record.key.digest, record.key.slot, record.payload)
+            verdict = compiler.verify_entry(*asked, closure=closure)
+            if verdict is None and self._tails and self._install(compiler, record.key.digest):
+                verdict = compiler.verify_entry(*asked)
+            return verdict
 
     def _compiler(self, fingerprint: bytes) -> Compiler | None:
-        if fingerprint not in self._compilers:
+        known = self._compilers.get(fingerprint)
+        if known is None:
             blob = self._store.get(Key(Kind.TOKENIZER, fingerprint))
-            self._compilers[fingerprint] = None if blob is None else Compiler(kernel.Vocabulary.from_bytes(bytes(blob)))
-        return self._compilers[fingerprint]
+            if blob is None:
+                return None
+            if len(self._compilers) >= MOST_TOKENIZERS:
+                self._compilers.clear()
+            known = Compiler(kernel.Vocabulary.from_bytes(bytes(blob)), cache_bytes=CACHE_BYTES)
+            self._compilers[fingerprint] = known
+        return known
+
+    def _closure(self, unit: bytes) -> list[tuple[bytes, bytes]] | None:
+        """The unit and all that it refers to, from the store."""
+        found: dict[bytes, bytes] = {}
+        left = [unit]
+        while left:
+            digest = left.pop()
+            if digest in found:
+                continue
+            blob = self._store.get(Key(Kind.UNIT, digest))
+            if blob is None or len(found) >= MOST_UNITS:
+                return None
+            found[digest] = bytes(blob)
+            told = kernel.inspect_unit(found[digest])
+            left += [*told["callees"], *told["holes"]]
+        return list(found.items())
 
     def _install(self, compiler: Compiler, unit: bytes) -> bool:
+        """Have a source that needs the unit in memory, if one is stored whole."""
         if self._manifests is None:
             self._manifests = {}
             for key in self._store.keys(Kind.MANIFEST, version=kernel.FORMAT_VERSION):
@@ -37,11 +80,9 @@ class Rebuilder:
                 if blob is not None:
                     for digest in kernel.Manifest.parse(bytes(blob)).units:
                         self._manifests.setdefault(digest, key)
-        if unit not in self._manifests:
-            return False
-        key = self._manifests[unit]
-        blob = self._store.get(key)
-        if blob is None:
+        source = self._manifests.get(unit)
+        blob = None if source is None else self._store.get(source)
+        if source is None or blob is None:
             return False
         manifest = bytes(blob)
         units = []
@@ -50,5 +91,5 @@ class Rebuilder:
             if found is None:
                 return False
             units.append((digest, bytes(found)))
-        compiler.install_ahead([(key.digest, manifest)], units)
+        compiler.install_ahead([(source.digest, manifest)], units)
         return True

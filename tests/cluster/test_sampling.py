@@ -6,11 +6,11 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
-from gramary.cluster.agent.sampling import Sampler
 from gramary.cluster.kernel import Lowering, Source
 from gramary.cluster.peer import PeerError
 from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.store import LiveStore
+from gramary.cluster.store.rebuild import Rebuilder
 from gramary.compiler import Compiler, Tokenizer
 
 SCHEMA = '{"type": "object", "properties": {"when": {"type": "string", "format": "date"}, "n": {"enum": [1, 22, 333]}}}'
@@ -24,7 +24,7 @@ def test_true_and_false_entries_are_told_apart(tmp_path: Path) -> None:
         Record(Key(Kind.ENTRY, unit, vocabulary.fingerprint, slot), data, cost) for unit, slot, data, cost in built
     ]
     with LiveStore(tmp_path, 64 << 20) as store:
-        sample = Sampler(store)
+        sample = Rebuilder(store, tails=False)
         assert sample(records[0]) is None, "nothing is stored to build it from"
         store.put([Record(Key(Kind.TOKENIZER, vocabulary.fingerprint), vocabulary.to_bytes())])
         assert sample(records[0]) is None
