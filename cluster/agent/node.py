@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
@@ -24,7 +23,6 @@ from gramary.cluster.wire.node import (
     NodeInfo,
     NodeStats,
     Progress,
-    SlowUnit,
     Stage,
     TokenizerFormat,
 )
@@ -32,7 +30,6 @@ from gramary.compiler.errors import TokenizerError
 
 PIECE = 64
 """Sources of one job that are worked on, and reported, together."""
-MOST_SLOWEST = 20
 
 SOURCE_KINDS = ("json_schema", "regex", "ir")
 
@@ -52,7 +49,6 @@ class AgentNode:
         self._started = time.monotonic()
         self._tokenizers: dict[bytes, asyncio.Future[None]] = {}
         self._registering = asyncio.Lock()
-        self._slowest: list[tuple[int, bytes, str]] = []
         self.info = NodeInfo(name, package_version(), FORMAT_VERSION, source_kinds=SOURCE_KINDS)
 
     @property
@@ -176,7 +172,7 @@ class AgentNode:
         found = await self._coordinator.fetch([key], deadline_s=30.0)
         if key not in found:
             # It may be with a node that does not keep it for others: ask everybody, once.
-            for node in self._coordinator.membership.circuits():
+            for node in set(self._coordinator.membership.ring.nodes) - {self._coordinator.membership.me}:
                 try:
                     [record] = await self._coordinator.membership.ask(node, lambda peer: peer.read([key]), 30.0)
                 except PeerError:
@@ -208,14 +204,6 @@ class AgentNode:
 
     # Figures.
 
-    def note_cost(self, unit: bytes, name: str, cost_ns: int) -> None:
-        """Remember the dearest units for `gramary top`."""
-        item = (cost_ns, unit, name)
-        if len(self._slowest) < MOST_SLOWEST:
-            heapq.heappush(self._slowest, item)
-        elif item > self._slowest[0]:
-            heapq.heapreplace(self._slowest, item)
-
     def stats(self) -> NodeStats:
         from gramary.cluster.instrument import tokenizer_figures
         from gramary.cluster.wire.node import TokenizerFigures
@@ -229,7 +217,7 @@ class AgentNode:
             time.monotonic() - self._started,
             values,
             [TokenizerFigures(t.fingerprint, t.entries, t.size_bytes) for t in tokenizer_figures(self._store.live)],
-            [SlowUnit(unit, name, cost) for cost, unit, name in sorted(self._slowest, reverse=True)],
+            self._store.slowest(),
         )
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import heapq
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from gramary.cluster.kernel import Manifest
 from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.store import LiveStore
 from gramary.cluster.wire.feed import Feed
 from gramary.cluster.wire.mac import Mac
+from gramary.cluster.wire.node import SlowUnit
 
-SMALL_READ = 64
-"""Reads of at most so many keys are done on the event loop: they take less than handing them to a thread."""
+MOST_SLOWEST = 20
 
 
 class AgentStore:
@@ -22,6 +25,8 @@ class AgentStore:
         self.live = store
         self.mac = mac
         self.feed = Feed()
+        self._costs: dict[bytes, int] = {}
+        self._names: dict[bytes, str] = {}
         # One thread: LMDB has one writer, and commits in the order in which they were asked for.
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="gramary-store")
 
@@ -48,8 +53,31 @@ class AgentStore:
     def commit(self, records: Sequence[Record]) -> None:
         """`put`, on the calling thread. Raises `StoreError`."""
         sealed = [self.seal(record) for record in records]
+        self._note_costs(sealed)
         refused = {key for key, _ in self.live.put(sealed).refused}
         self.feed.publish([record.key for record in sealed if record.key not in refused])
+
+    def _note_costs(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if record.key.kind is Kind.UNIT and record.cost_ns:
+                self._costs[record.key.digest] = record.cost_ns
+        if len(self._costs) > MOST_SLOWEST:
+            dearest = heapq.nlargest(MOST_SLOWEST, self._costs.items(), key=lambda item: item[1])
+            self._costs = dict(dearest)
+        for record in records:
+            # Units come before the manifest that says what they are called.
+            if record.key.kind is Kind.MANIFEST and self._costs.keys() - self._names.keys():
+                with contextlib.suppress(ValueError):  # names are for people
+                    manifest = Manifest.parse(record.payload)
+                    told = zip(manifest.units, manifest.names, strict=False)
+                    self._names |= {unit: name for unit, name in told if unit in self._costs}
+        self._names = {unit: name for unit, name in self._names.items() if unit in self._costs}
+
+    def slowest(self) -> list[SlowUnit]:
+        """The units that took longest to compile, of those committed since the start, the dearest first."""
+        # A copy first: the writer's thread goes on noting.
+        ranked = sorted(list(self._costs.items()), key=lambda item: -item[1])  # noqa: C414
+        return [SlowUnit(unit, self._names.get(unit, ""), cost) for unit, cost in ranked]
 
     def seal(self, record: Record) -> Record:
         """The record with this cluster's MAC, if it needs one and has none."""
@@ -75,8 +103,6 @@ class AgentStore:
 
     def manifests(self, sources: Sequence[bytes], version: int) -> list[Record | None]:
         """Manifests of source keys of which every unit is here, in order; use of all of it is noted."""
-        from gramary.cluster.kernel import Manifest
-
         found: list[Record | None] = []
         for blob in self.live.blobs(Key(Kind.MANIFEST, source, version=version) for source in sources):
             record = None if blob is None else blob.record()

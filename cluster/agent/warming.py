@@ -21,7 +21,7 @@ from gramary.cluster.settings import Settings
 from gramary.cluster.wire.client import GrpcPeer
 from gramary.cluster.wire.configured import client_security
 from gramary.cluster.wire.node import Finished
-from gramary.compiler import GramaryError, Tokenizer
+from gramary.compiler import Tokenizer
 
 BATCH = 128
 ATTEMPTS = 3
@@ -180,10 +180,7 @@ async def _nodes(settings: Settings, addresses: Sequence[str]) -> AsyncIterator[
     with tempfile.TemporaryDirectory(prefix="gramary-") as folder:
         node = settings.node.model_copy(update={"listen": [f"unix:{folder}/agent.sock"]})
         metrics = settings.metrics.model_copy(update={"listen": ""})
-        try:
-            async with Agent(settings.model_copy(update={"node": node, "metrics": metrics})) as agent:
-                peer = GrpcPeer(agent.address, security=security, timeout_s=30.0)
-                yield [peer]
-                await peer.close()
-        except GramaryError:
-            raise
+        async with Agent(settings.model_copy(update={"node": node, "metrics": metrics})) as agent:
+            peer = GrpcPeer(agent.address, security=security, timeout_s=30.0)
+            yield [peer]
+            await peer.close()

@@ -132,11 +132,10 @@ class Ladder:
         if not self.nodes or not sources:
             return list(sources)
         wait_s = self.wait_s if within_s is None else max(0.0, min(self.wait_s, within_s))
-        reason = "unreachable"
+        reason = "error"
         try:
             peer, outcomes = await asyncio.wait_for(self._hedged(sources, wait_s), wait_s)
             left = await self._install(peer, sources, outcomes, wait_s)
-            reason = "error"
         except asyncio.TimeoutError:
             reason, left = "deadline", list(sources)
         except CorruptAnswer:

@@ -90,6 +90,10 @@ def test_compiling_with_progress(tmp_path: Path) -> None:
         compiled = sum(agent.coordinator.stats.units_compiled for agent in nodes.agents)
         stored = {key.digest for agent in nodes.agents for key in agent.store.live.keys(Kind.UNIT)}
         assert compiled == len(stored)
+        slowest = nodes.agents[0].node.stats().slowest
+        assert [unit.cost_ns for unit in slowest] == sorted((unit.cost_ns for unit in slowest), reverse=True)
+        assert 0 < len(slowest) <= 20
+        assert all(unit.digest in stored and unit.name for unit in slowest)
 
 
 # Commands
