@@ -43,8 +43,10 @@ class FaultProxy:
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> FaultProxy:
+        self._loop = asyncio.get_running_loop()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         host, port = self._server.sockets[0].getsockname()[:2]
         self.address = f"{host}:{port}"
@@ -53,10 +55,14 @@ class FaultProxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        self.cut()
+        self._abort()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # A connection is closed by the loop, in the round after it was told to; until then the loop must go on.
+        self._abort()
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     @contextmanager
     def in_thread(self) -> Iterator[FaultProxy]:
@@ -80,12 +86,22 @@ class FaultProxy:
             loop.close()
 
     def cut(self) -> None:
-        """Reset every connection."""
+        """Reset every connection; from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._abort)
+
+    def _abort(self) -> None:
         for writer in list(self._open):
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        # From here on it is closed with the proxy, also if that happens while the other side is being dialled.
+        self._open.add(writer)
+        me = asyncio.current_task()
+        if me is not None:
+            self._tasks.add(me)
+            me.add_done_callback(self._tasks.discard)
         if self.refuse:
             writer.transport.abort()
             return
@@ -95,7 +111,7 @@ class FaultProxy:
         except OSError:
             writer.transport.abort()
             return
-        self._open |= {writer, far_writer}
+        self._open.add(far_writer)
         for source, sink, down in ((reader, far_writer, False), (far_reader, writer, True)):
             task = asyncio.ensure_future(self._pump(source, sink, down))
             self._tasks.add(task)
@@ -124,7 +140,6 @@ class FaultProxy:
                     self.passed += len(data)
                 sink.write(data)
                 await sink.drain()
-        self._open.discard(sink)
         sink.close()
 
     def _corrupted(self, data: bytes) -> bytes:
