@@ -391,6 +391,7 @@ impl Writer {
         header(out, kind);
         out.push(fsm.counters);
         word(out, fsm.states.len() as u32);
+        write_marks(out, fsm);
         for s in &fsm.states {
             word(out, s.edges.len() as u32);
             word(out, s.refs.len() as u32);
@@ -455,6 +456,16 @@ impl Writer {
             }
         }
         (*blake3::hash(out).as_bytes(), inside)
+    }
+}
+
+/// Which states are marked, where any is: a number of states that no FSM has, then those that are.
+fn write_marks(out: &mut Vec<u8>, fsm: &Fsm) {
+    let marked: Vec<u32> = fsm.marked().collect();
+    if !marked.is_empty() {
+        word(out, NONE);
+        word(out, marked.len() as u32);
+        marked.into_iter().for_each(|q| word(out, q));
     }
 }
 

@@ -18,6 +18,20 @@
 //!
 //! An edge's *act* is a list of [`Op`]s, run in order; if one of them fails the edge does not exist. An accepting state
 //! has an act too, which must succeed for the unit to complete.
+//!
+//! # Distinct strings
+//!
+//! No finite set of registers can tell whether two strings of any length are equal; whoever reads the text can. So a state
+//! may be marked [`State::distinct`]: the strings that end in it are different from each other within their object or
+//! array. Two kinds of states are marked:
+//!
+//! * the one behind the `[` or `{`, which says that this container's strings are compared;
+//! * the one behind a string (an item of the array, or a name of the object). An item that has just arrived there with the
+//!   string's closing quote dies if an equal string (escapes resolved) ended in a marked state of the same container before.
+//!
+//! At any other byte a mark says nothing, so a marked state may loop on whitespace. It must not accept: what completes is no
+//! item of the state any more. Marks are kept where the strings that may stand at a place are infinitely many, so that there
+//! always is another one. What the matcher does with them: `runtime/core/distinct`.
 
 use serde::{Deserialize, Serialize};
 
@@ -142,6 +156,13 @@ pub struct Fsm {
     pub keys: Option<KeyRegister>,
 }
 
+impl Fsm {
+    /// The states that are marked `distinct`.
+    pub fn marked(&self) -> impl Iterator<Item = u32> + '_ {
+        (0u32..).zip(&self.states).filter(|(_, s)| s.distinct).map(|(q, _)| q)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     pub edges: Vec<Edge>,
@@ -151,10 +172,13 @@ pub struct State {
     pub fallback: u32,
     /// [`REJECT`] or the act that completing here runs.
     pub accept: u16,
+    /// See above.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub distinct: bool,
 }
 
 impl Default for State {
     fn default() -> Self {
-        State { edges: vec![], refs: vec![], tokens: vec![], fallback: NONE, accept: REJECT }
+        State { edges: vec![], refs: vec![], tokens: vec![], fallback: NONE, accept: REJECT, distinct: false }
     }
 }

@@ -4,7 +4,8 @@
 //! the value), and, in an undeclared key, from any character on to the end of the value. As part of the object their mask
 //! entries, among them the dearest there are, would be built anew for every object and every set of keys seen. So a state
 //! where such a stretch begins is an *alias*: who arrives there takes up an item of the tail's unit instead, which returns
-//! to where the stretch ends. Tails that look alike are one unit, whatever objects they come from.
+//! to where the stretch ends. Tails that look alike are one unit, whatever objects they come from. Marks of the stretch's
+//! states (`distinct`) are marks of the tail's: the item that a name ends in is then one of the tail.
 //!
 //! The digest of the object is not affected: aliases are found in its FSM when it is put into the store.
 
@@ -88,7 +89,7 @@ impl<'a> Stretch<'a> {
         if state.accept != REJECT || state.fallback != NONE || !state.tokens.is_empty() || self.order.len() > MOST {
             return Err(());
         }
-        let mut own = State::default();
+        let mut own = State { distinct: state.distinct, ..State::default() };
         let mut quote = None;
         for e in &state.edges {
             if key == Some(q) && e.lo == b'"' && e.hi == b'"' {
@@ -193,7 +194,7 @@ pub fn digest(fsm: &Fsm, callee: Option<&Digest>) -> Digest {
         words.extend(s.edges.iter().flat_map(|e| [(e.lo as u32) << 8 | e.hi as u32, e.target]));
         words.push(s.refs.len() as u32);
         words.extend(s.refs.iter().flat_map(|r| [r.args, r.target]));
-        words.push(s.accept as u32);
+        words.push(s.accept as u32 | u32::from(s.distinct) << 16);
     }
     words.extend(fsm.args.iter().flatten().flat_map(|&(min, max)| [min, max]));
     h.update(bytemuck::cast_slice(&words));

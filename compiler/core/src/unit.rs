@@ -116,6 +116,8 @@ pub struct Unit {
     loops: OnceLock<FxHashMap<u32, Loop>>,
     /// See [`crate::tails`]; sorted by state.
     aliases: Box<[(u32, Alias)]>,
+    /// The states that are marked `distinct`, sorted: see [`crate::fsm`].
+    pub distinct: Box<[u32]>,
     pub entries: RwLock<FxHashMap<EntryKey, Arc<Entry>>>,
     pub families: RwLock<FxHashMap<u32, Option<Arc<Family>>>>,
 }
@@ -138,6 +140,7 @@ impl Unit {
     /// `aliases`: see [`crate::tails`]; sorted by state.
     pub fn with_aliases(name: &str, digest: Digest, fsm: Fsm, aliases: Box<[(u32, Alias)]>) -> Unit {
         let n = fsm.states.len();
+        let distinct = fsm.marked().collect();
         let keys = fsm.keys.map(|k| {
             let mut words = vec![0u32; (k.keys as usize).div_ceil(32)];
             for &r in &k.required {
@@ -189,6 +192,7 @@ impl Unit {
             acts: acts.into_iter().map(Into::into).collect(),
             loops: OnceLock::new(),
             aliases,
+            distinct,
             entries: RwLock::default(),
             families: RwLock::default(),
         }
@@ -222,6 +226,7 @@ impl Unit {
             acts: Box::new([Box::default()]),
             loops: OnceLock::new(),
             aliases: Box::default(),
+            distinct: Box::default(),
             entries: RwLock::default(),
             families: RwLock::default(),
         }
@@ -234,6 +239,12 @@ impl Unit {
             return None;
         }
         self.aliases.binary_search_by_key(&state, |a| a.0).ok().map(|i| self.aliases[i].1)
+    }
+
+    /// Whether the state is marked `distinct`.
+    #[inline]
+    pub fn is_marked(&self, state: u32) -> bool {
+        !self.distinct.is_empty() && self.distinct.binary_search(&state).is_ok()
     }
 
     /// The alias that a state's mask differs from in little: its fallback, or where its fallback leads (through a guard).
@@ -446,6 +457,7 @@ impl Unit {
             + self.edges.len() * 8
             + self.refs.len() * 16
             + self.states() * 22
+            + self.distinct.len() * 4
             + self.acts.iter().map(|a| 16 + a.len() * 12).sum::<usize>()
             + self.layout.keys.as_ref().map_or(0, |k| k.masks.iter().map(|m| 24 + m.len() * 4).sum::<usize>())
     }

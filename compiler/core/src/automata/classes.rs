@@ -143,7 +143,7 @@ impl<'f> Classes<'f> {
         edges.extend(state.edges.iter().map(|e| Edge { target: class(e.target), ..*e }));
         merge(edges);
         let words = &mut self.words;
-        words.push(u32::from(state.accept));
+        words.push(u32::from(state.accept) | u32::from(state.distinct) << 16);
         words.push(class(state.fallback));
         words.push(edges.len() as u32);
         for e in edges.iter() {

@@ -3,6 +3,7 @@
 //! States are equivalent if they accept alike and have the same edges to equivalent states, an edge being labelled by its
 //! byte range and act, its reference, or its token; a fallback counts as one more labelled edge and is not expanded. Byte
 //! ranges are compared after merging neighbours that lead to the same class, so it does not matter how they were split.
+//! A state that is marked `distinct` equals none that is not.
 //!
 //! How the classes are found is in [`super::classes`]. Where registers make an automaton nondeterministic the same
 //! procedure computes bisimilarity, which is sound.

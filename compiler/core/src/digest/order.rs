@@ -70,6 +70,7 @@ fn unordered(
         let mut parts: Vec<Vec<u8>> = Vec::with_capacity(rule.fsm.states.len() + rule.fsm.callees.len());
         for s in &rule.fsm.states {
             let mut part = vec![s.refs.len() as u8, s.tokens.len() as u8, (s.fallback != NONE) as u8];
+            part.extend(s.distinct.then_some(2));
             s.edges.iter().for_each(|e| part.extend([e.lo, e.hi, (e.target == DEAD) as u8]));
             parts.push(part);
         }
@@ -134,6 +135,7 @@ fn sort(fsm: &mut Fsm, targets: &[Target]) {
                 tokens: s.tokens.iter().map(|e| TokenEdge { target: place(e.target), ..*e }).collect(),
                 fallback: place(s.fallback),
                 accept: s.accept,
+                distinct: s.distinct,
             }
         })
         .collect();

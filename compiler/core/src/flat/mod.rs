@@ -99,11 +99,17 @@ impl<'a> Reader<'a> {
 
     /// A length of things that take at least `each` bytes: no more than what is left can hold.
     fn len(&mut self, each: usize) -> Read<usize> {
-        let n = self.word()? as usize;
+        Ok(self.marked_len(each, 0)?.0)
+    }
+
+    /// The same where one bit of the word is a flag.
+    fn marked_len(&mut self, each: usize, flag: u32) -> Read<(usize, bool)> {
+        let word = self.word()?;
+        let n = (word & !flag) as usize;
         if n > self.0.len() / each {
             return Err(Malformed("a length is more than what follows"));
         }
-        Ok(n)
+        Ok((n, word & flag != 0))
     }
 
     fn words(&mut self, n: usize) -> Read<impl Iterator<Item = u32> + 'a> {

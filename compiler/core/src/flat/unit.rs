@@ -16,6 +16,8 @@ const MAGIC: &[u8; 8] = b"gramUNIT";
 const MOST_STATES: usize = 1 << 22;
 const MOST_COUNTERS: u32 = 64;
 const MOST_KEYS: u32 = 1 << 20;
+/// Set in a state's number of token edges: it is marked `distinct`.
+const MARKED: u32 = 1 << 31;
 
 /// What kind of unit it is, which decides how its digest is derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +92,7 @@ pub fn write_node(node: &Node, digest_of: impl Fn(u32) -> Option<Digest>, circle
         let (edges, refs, tokens) = (unit.own_edges(q), unit.own_refs(q), unit.own_tokens(q));
         w.len(edges.len());
         w.len(refs.len());
-        w.len(tokens.len());
+        w.word(tokens.len() as u32 | if unit.is_marked(q) { MARKED } else { 0 });
         w.word(unit.fallback[q as usize]);
         let accept = unit.accept[q as usize];
         w.word(if accept == REJECT { REJECT as u32 } else { order.acts.of(accept as u32) });
@@ -389,6 +391,9 @@ impl FlatUnit {
             if !fallback || !(s.accept == REJECT || act(s.accept)) {
                 return Err(Malformed("a state falls back or accepts in a way that does not exist"));
             }
+            if s.distinct && s.accept != REJECT {
+                return Err(Malformed("a state that is marked distinct accepts"));
+            }
         }
         if fsm.args.iter().any(|list| list.len() > MOST_COUNTERS as usize) {
             return Err(Malformed("a list of arguments is too long"));
@@ -418,11 +423,12 @@ fn read_circle(r: &mut Reader<'_>) -> Read<Option<Circle>> {
 }
 
 fn read_state(r: &mut Reader<'_>) -> Read<State> {
-    let (edges, refs, tokens) = (r.len(1)?, r.len(1)?, r.len(1)?);
+    let (edges, refs) = (r.len(1)?, r.len(1)?);
+    let (tokens, distinct) = r.marked_len(1, MARKED)?;
     let fallback = r.word()?;
     let narrow = |x: u32| u16::try_from(x).map_err(|_| Malformed("the number of an act is too large"));
     let accept = narrow(r.word()?)?;
-    let mut s = State { fallback, accept, ..State::default() };
+    let mut s = State { fallback, accept, distinct, ..State::default() };
     let mut words = r.words(edges.checked_mul(2).ok_or(Malformed("a length overflows"))?)?;
     s.edges.reserve_exact(edges);
     while let (Some(e), Some(target)) = (words.next(), words.next()) {

@@ -309,6 +309,10 @@ impl<'g> Lowering<'g> {
         if twice {
             fsm = minimize(fsm);
         }
+        if fsm.states.iter().any(|s| s.distinct && s.accept != crate::fsm::REJECT) {
+            let message = format!("rule {name} ends with a distinct string; only within a rule can it be looked at");
+            return Err(CompileError::invalid("", message));
+        }
         out.push(LoweredRule { name, fsm, holes });
         Ok(())
     }

@@ -39,6 +39,7 @@ impl Machine {
             items_per_set,
             reach,
             overflow: false,
+            marks: false,
             fresh: vec![],
             visited: vec![],
         };

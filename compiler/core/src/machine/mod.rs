@@ -16,12 +16,18 @@
 //! `(set, byte) -> set` is memoised: up to four byte ranges inline in the set, then a row of 256. A repeated step is one
 //! load. Set [`DEAD_SET`] is the empty set.
 //!
+//! # Marks
+//!
+//! A unit's states may be marked `distinct` (see [`crate::fsm`]): an item that arrives in one with a string that its container
+//! has already dies. Sets know nothing of texts; whoever does asks for the set [without its marked items](Machine::unmarked).
+//!
 //! # Bounds
 //!
 //! A set holds at most `items_per_set` items. A step that would exceed this yields the dead set and raises
 //! [`Machine::overflowed`]; nothing is memoised for it. Memory is bounded from outside: see [`Machine::flush`].
 
 mod classes;
+mod distinct;
 mod expand;
 pub mod intern;
 mod memory;
@@ -136,6 +142,8 @@ struct Set {
     class: u32,
     /// Index into `loops`, [`NONE`] or [`UNKNOWN_LOOP`].
     looped: u32,
+    /// The set without its items in marked states, or [`UNKNOWN`].
+    unmarked: u32,
 }
 
 /// A node as the machine sees it: its links are looked up on first use.
@@ -163,6 +171,8 @@ pub struct Machine {
     items_per_set: usize,
     reach: u32,
     overflow: bool,
+    /// Some node bound so far has marked states.
+    marks: bool,
     // Scratch, kept for its capacity.
     fresh: Vec<Item>,
     visited: Vec<(u32, u32)>,
@@ -266,6 +276,7 @@ impl Machine {
         let node = self.program.node(link);
         let n = self.nodes.len() as u32;
         let links = vec![UNKNOWN; node.links.len()].into();
+        self.marks |= !node.unit.distinct.is_empty();
         self.nodes.push(Bound { link, unit: node.unit.clone(), node, links });
         self.by_link.insert(link, n);
         n
@@ -344,6 +355,7 @@ impl Machine {
                 live: [0; 4],
                 class: UNKNOWN,
                 looped: UNKNOWN_LOOP,
+                unmarked: UNKNOWN,
             });
         }
         self.fresh = fresh;
