@@ -3,8 +3,8 @@
 //! # Edges
 //!
 //! A state has edges on byte ranges, on special tokens and on references to other rules. Byte edges are sorted by
-//! `lo`. They may overlap only where two of them carry different acts (a counter that may go on or leave); a stepper
-//! follows all that match. A state may have a *fallback* state: a byte on which the state has no edge of its own behaves
+//! `lo`. They may overlap only where two of them carry different acts (a counter that may go on or leave), or where one leads
+//! to a marked state; a stepper follows all that match. A state may have a *fallback* state: a byte on which the state has no edge of its own behaves
 //! as it does in the fallback (which has no fallback itself). Tries of names over "any other string" and Aho-Corasick
 //! automata stay small this way. Nothing but byte edges is inherited.
 //! An edge to [`DEAD`] blocks its bytes, which matters where the fallback would take them.

@@ -8,6 +8,9 @@
 //! A set that could accept under several acts, none of them plain, accepts under the first; every edge into it is
 //! doubled by one to a state that does nothing but accept under the next.
 //!
+//! Members that a marked (`distinct`) state led to without a byte are marked too, and no set mixes them with others: where it
+//! would, it has the others, and every edge into it is doubled by one to the set of the marked ones.
+//!
 //! Sets of one member, most of them in lowered JSON, are found by an array look-up and their edges copied.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -18,8 +21,8 @@ use crate::error::Result;
 use crate::fsm::{Edge, Fsm, RefEdge, State, TokenEdge, ANY_TOKEN, DEAD, NONE, PLAIN, REJECT};
 use crate::limits::Budget;
 
-/// An NFA state and the act pending before it.
-type Member = (u32, u16);
+/// An NFA state, the act pending before it, and whether it is marked.
+type Member = (u32, u16, bool);
 
 /// Makes `nfa` deterministic. State 0 of the result is the set of `start`, which may accept. Nothing is minimized.
 pub fn determinize(nfa: Nfa, start: u32, budget: &Budget) -> Result<Fsm> {
@@ -35,6 +38,7 @@ pub fn determinize(nfa: Nfa, start: u32, budget: &Budget) -> Result<Fsm> {
         by_members: FxHashMap::default(),
         more_accepts: FxHashMap::default(),
         acceptors: FxHashMap::default(),
+        beside: FxHashMap::default(),
         seen: vec![0; n],
         round: 0,
         seen_acts: FxHashSet::default(),
@@ -75,6 +79,8 @@ struct Determinizer<'a> {
     more_accepts: FxHashMap<u32, Vec<u16>>,
     /// States that only accept, by act.
     acceptors: FxHashMap<u16, u32>,
+    /// Sets that have only the unmarked of their members: that of the marked ones.
+    beside: FxHashMap<u32, u32>,
     // Scratch.
     seen: Vec<u32>,
     round: u32,
@@ -94,7 +100,7 @@ impl Determinizer<'_> {
         }
         let id = if self.nfa[target as usize].epsilon.is_empty() {
             self.closure.clear();
-            self.closure.push((target, PLAIN));
+            self.closure.push((target, PLAIN, self.nfa[target as usize].distinct));
             self.new_set()?
         } else {
             self.start_closure();
@@ -129,23 +135,24 @@ impl Determinizer<'_> {
 
     /// Adds what `target` reaches to the closure.
     fn close(&mut self, target: u32) -> Result<()> {
-        self.stack.push((target, PLAIN));
-        while let Some((q, act)) = self.stack.pop() {
-            let new = if act == PLAIN {
+        self.stack.push((target, PLAIN, false));
+        while let Some((q, act, marked)) = self.stack.pop() {
+            let marked = marked || self.nfa[q as usize].distinct;
+            let new = if act == PLAIN && !marked {
                 std::mem::replace(&mut self.seen[q as usize], self.round) != self.round
             } else {
-                self.seen_acts.insert((q, act))
+                self.seen_acts.insert((q, act, marked))
             };
             if !new {
                 continue;
             }
             let state = &self.nfa[q as usize];
             if state.matters() {
-                self.closure.push((q, act));
+                self.closure.push((q, act, marked));
             }
             for &(op, to) in &state.epsilon {
                 let act = self.acts.compose(act, op)?;
-                self.stack.push((to, act));
+                self.stack.push((to, act, marked));
             }
         }
         Ok(())
@@ -154,16 +161,29 @@ impl Determinizer<'_> {
     /// The set whose members are the closure.
     fn find_set(&mut self) -> Result<u32> {
         self.closure.sort_unstable();
-        if let [(q, PLAIN)] = self.closure[..] {
-            if self.nfa[q as usize].epsilon.is_empty() {
+        if let [(q, PLAIN, marked)] = self.closure[..] {
+            if self.nfa[q as usize].epsilon.is_empty() && marked == self.nfa[q as usize].distinct {
                 return self.set_of_one(q);
             }
         }
         if let Some(&id) = self.by_members.get(&self.closure[..]) {
             return Ok(id);
         }
+        let all: Box<[Member]> = self.closure.as_slice().into();
+        self.closure.retain(|m| !m.2);
+        let mixed = !self.closure.is_empty() && self.closure.len() < all.len();
+        if !mixed {
+            self.closure.clear();
+            self.closure.extend_from_slice(&all);
+        }
         let id = self.new_set()?;
-        self.by_members.insert(self.closure.as_slice().into(), id);
+        if mixed {
+            self.closure.clear();
+            self.closure.extend(all.iter().filter(|m| m.2));
+            let marked = self.find_set()?;
+            self.beside.insert(id, marked);
+        }
+        self.by_members.insert(all, id);
         Ok(id)
     }
 
@@ -173,10 +193,10 @@ impl Determinizer<'_> {
         let id = self.states.len() as u32;
         self.sets.push((self.members.len() as u32, self.closure.len() as u32));
         self.members.extend_from_slice(&self.closure);
-        let mut state = State::default();
+        let mut state = State { distinct: self.closure.first().is_some_and(|m| m.2), ..State::default() };
         let mut accepts: Vec<u16> = vec![];
         for i in 0..self.closure.len() {
-            let (q, pending) = self.closure[i];
+            let (q, pending, _) = self.closure[i];
             let accept = self.nfa[q as usize].accept;
             if accept != REJECT {
                 accepts.push(self.acts.compose(pending, accept)?);
@@ -209,11 +229,12 @@ impl Determinizer<'_> {
 
     /// Where an edge into `set` must lead as well.
     fn companions(&mut self, set: u32) -> Result<Vec<u32>> {
-        if self.more_accepts.is_empty() {
+        if self.more_accepts.is_empty() && self.beside.is_empty() {
             return Ok(vec![]);
         }
-        let Some(acts) = self.more_accepts.get(&set).cloned() else { return Ok(vec![]) };
-        acts.into_iter().map(|act| self.acceptor(act)).collect()
+        let acts = self.more_accepts.get(&set).cloned().unwrap_or_default();
+        let beside = self.beside.get(&set).copied();
+        acts.into_iter().map(|act| self.acceptor(act)).chain(beside.map(Ok)).collect()
     }
 
     /// Makes the edges of a set.
@@ -227,7 +248,7 @@ impl Determinizer<'_> {
         let mut spoken: Vec<usize> = vec![];
         let mut fallback = NONE;
         for i in range {
-            let (q, pending) = self.members[i];
+            let (q, pending, _) = self.members[i];
             let state = &self.nfa[q as usize];
             for e in &state.edges {
                 if e.target == DEAD && (len > 1 || state.fallback == NONE) {
@@ -281,7 +302,7 @@ impl Determinizer<'_> {
         let mut own: Vec<(u8, u8)> = self.nfa[q as usize].edges.iter().map(|e| (e.lo, e.hi)).collect();
         own.sort_unstable();
         for i in offset as usize..(offset + len) as usize {
-            let (p, act) = self.members[i];
+            let (p, act, _) = self.members[i];
             for k in 0..self.nfa[p as usize].edges.len() {
                 let e = self.nfa[p as usize].edges[k];
                 if e.target == DEAD {

@@ -19,6 +19,8 @@ pub struct NfaState {
     pub tokens: Vec<TokenEdge>,
     pub fallback: u32,
     pub accept: u16,
+    /// See [`crate::fsm`]; goes for what epsilon edges lead on to, too.
+    pub distinct: bool,
 }
 
 impl Default for NfaState {
@@ -30,6 +32,7 @@ impl Default for NfaState {
             tokens: vec![],
             fallback: NONE,
             accept: REJECT,
+            distinct: false,
         }
     }
 }

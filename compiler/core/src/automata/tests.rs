@@ -2,9 +2,12 @@
 
 use proptest::prelude::*;
 
+use super::determinize::determinize;
 use super::minimize::minimize;
+use super::nfa::{Nfa, NfaState};
 use super::run::accepts;
 use crate::fsm::{Edge, Fsm, Op, RefEdge, State, DEAD, NONE, PLAIN, REJECT};
+use crate::limits::{Budget, Limits};
 
 /// What a state is made from: edges `(lo, length - 1, target, act)`, acceptance, fallback.
 type Drawn = (Vec<(u8, u8, u32, u16)>, u8, u32);
@@ -183,4 +186,33 @@ fn references_are_labels() {
     assert_eq!(small.callees, [crate::fsm::Callee::Rule(4), crate::fsm::Callee::Rule(9)]);
     fsm.states[2].refs[0].callee = 1;
     assert_eq!(minimize(fsm).states.len(), 4);
+}
+
+/// Marked states are like no others, and no set of members mixes both kinds: an edge to such a set is two.
+#[test]
+fn marks_stay_apart() {
+    let edge = |b: u8, target| Edge { lo: b, hi: b, act: PLAIN, target };
+    let state = |edges: &[Edge], distinct| NfaState { edges: edges.into(), distinct, ..NfaState::default() };
+    // Two ways to read `ab*c`, of which one is marked behind the `a`; its mark goes for what follows by epsilon, too.
+    let mut nfa = Nfa { states: vec![state(&[edge(b'a', 1), edge(b'a', 2)], false)], ..Nfa::default() };
+    nfa.states.push(state(&[edge(b'b', 1), edge(b'c', 4)], false));
+    nfa.states.push(state(&[], true));
+    nfa.states[2].epsilon.push((PLAIN, 3));
+    nfa.states.push(state(&[edge(b'b', 3), edge(b'c', 4)], false));
+    nfa.states.push(NfaState { accept: PLAIN, ..NfaState::default() });
+    let fsm = minimize(determinize(nfa, 0, &Budget::new(Limits::default())).unwrap());
+    let marked: Vec<u32> = fsm.marked().collect();
+    assert_eq!(fsm.states[0].edges, [edge(b'a', 1), edge(b'a', 2)]);
+    assert_eq!(marked.len(), 1);
+    let (plain, marked) = (3 - marked[0], marked[0]);
+    // Behind a `b` nothing is marked any more.
+    assert_eq!(fsm.states[marked as usize].edges, [edge(b'b', plain), edge(b'c', 3)]);
+    assert_eq!(fsm.states[plain as usize].edges, [edge(b'b', plain), edge(b'c', 3)]);
+    for (text, yes) in [(&b"abbc"[..], true), (b"ac", true), (b"ab", false)] {
+        assert_eq!(accepts(&fsm, text), yes);
+    }
+    // Without the mark it is the smaller automaton.
+    let mut plain = fsm.clone();
+    plain.states[marked as usize].distinct = false;
+    assert_eq!(minimize(plain).states.len(), 3);
 }

@@ -181,6 +181,11 @@ impl<'a> Builder<'a> {
         self.nfa.states[state as usize].fallback = fallback;
     }
 
+    /// Marks a state `distinct` (see [`crate::fsm`]), and what follows it through epsilon edges.
+    pub fn mark(&mut self, state: u32) {
+        self.nfa.states[state as usize].distinct = true;
+    }
+
     pub fn accept(&mut self, state: u32, act: u16) {
         self.nfa.states[state as usize].accept = act;
     }
