@@ -176,6 +176,18 @@ class Compiler:
         limits: Limits | None = None,
     ) -> list[Source]:
         """The distinct sources that `compile_structural_tag` compiles for this tag, in order of first use."""
+    def structural_tag_if_known(
+        self,
+        tag: str | bytes | dict[str, Any],
+        *,
+        forbid_spelled_markers: bool = True,
+        property_order: str = "declared",
+        whitespace: str = "flexible",
+        lenient: bool = False,
+        limits: Limits | None = None,
+    ) -> tuple[CompiledGrammar | None, int, list[Source]]:
+        """The grammar of a tag all of whose sources are in memory, or None; how many sources it has; and those of them
+        that are not in memory. One reading of the text, where naming the sources first would take two."""
     def compile_ir(self, ir: str, *, limits: Limits | None = None) -> CompiledGrammar:
         """`ir`: the JSON form of `ir::Grammar` (serde)."""
     def compile_tools(
@@ -320,8 +332,8 @@ class Matcher:
     ) -> None: ...
     def fill_bitmask(self, bitmask: Any, row: int = 0) -> bool:
         """Write the mask of the next token. `bitmask`: int32 array (numpy, torch CPU) of shape (rows, words) or
-        (words,), or the address of one as an int (row stride = ceil(vocab_size / 32) words). False: the mask is
-        all ones."""
+        (words,), or the address of one as an int (row stride = ceil(vocab_size / 32) words). False: no token is
+        allowed, because the vocabulary cannot spell what the grammar asks for."""
     def accept_token(self, token: int) -> bool: ...
     def accept_tokens(self, tokens: Sequence[int]) -> int:
         """How many were accepted (stops at the first that is not; those before it stay accepted)."""

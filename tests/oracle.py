@@ -29,10 +29,10 @@ def compiler_for(tokens: Tokens) -> Compiler:
 def mask(matcher: Matcher, size: int) -> set[int]:
     """The ids whose bits are set. Every bit beyond the vocabulary must be 0."""
     row = np.full((size + 31) // 32, -1, dtype=np.int32)
-    if not matcher.fill_bitmask(row):
-        return set(range(size))
+    some = matcher.fill_bitmask(row)
     bits = np.unpackbits(row.view(np.uint8), bitorder="little")
     assert not bits[size:].any()
+    assert bool(bits.any()) == some
     return {int(i) for i in np.flatnonzero(bits)}
 
 

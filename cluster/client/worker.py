@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from gramary.cluster.client.client import Client
 from gramary.cluster.kernel import Source
 from gramary.compiler.compiler import Compiler
 from gramary.compiler.errors import GramaryError
+from gramary.runtime._core import CompiledGrammar
 from gramary.runtime.serving.options import WorkerOptions
 from gramary.runtime.serving.source import Compiled, CompileOptions, Kind, choices_of, compile_here
 
@@ -30,33 +32,40 @@ class WorkerSource:
 
     def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
         """The grammar of `spec`, and the dearest tier that was needed. Raises `CompileError`s."""
+        grammar: CompiledGrammar | None = None
         try:
-            sources = self.sources(kind, spec, options)
+            grammar, number, missing = self._known(kind, spec, options)
         except (GramaryError, ValueError):
-            sources = []  # compiling says what is wrong with it
-        tier = "process"
-        if sources:
-            tier = self.client.ensure(sources, within_s=max(0.0, deadline - time.monotonic()))
-        return Compiled(compile_here(self.compiler, kind, spec, options), tier if sources else "local")
+            number, missing = 0, []  # compiling says what is wrong with it
+        tier = "process" if number else "local"
+        self.client.ladder.found(number - len(missing))
+        if missing:
+            tier = self.client.ensure(missing, within_s=max(0.0, deadline - time.monotonic()))
+        return Compiled(grammar or compile_here(self.compiler, kind, spec, options), tier)
 
-    def sources(self, kind: Kind, spec: str, options: CompileOptions) -> list[Source]:
-        """What a specification consists of, as far as it can be shared."""
+    def _known(
+        self, kind: Kind, spec: str, options: CompileOptions
+    ) -> tuple[CompiledGrammar | None, int, Sequence[Source]]:
+        """The grammar, where finding out that everything is in memory makes it; how many sources a specification has,
+        as far as they can be shared; and those that are not in memory.
+        """
         how: dict[str, Any] = {
             "property_order": options.property_order,
             "whitespace": options.whitespace,
             "lenient": options.lenient,
         }
+        core = self.compiler.core
+        if kind is Kind.STRUCTURAL_TAG:
+            return core.structural_tag_if_known(spec, **how, limits=options.limits)
         if kind is Kind.JSON_SCHEMA:
-            return [Source("json_schema", spec, **how)]
-        if kind is Kind.REGEX:
-            return [Source("regex", spec)]
-        if kind is Kind.EBNF:
-            return [Source.from_parts("ebnf", '{"root":"root"}', spec.encode())]
-        if kind is Kind.CHOICE:
-            choices = list(dict.fromkeys(choices_of(spec)))
-            return [Source("choice", json.dumps(choices, ensure_ascii=False))]
-        sources_of = getattr(self.compiler.core, "sources_of_structural_tag", None)
-        return [] if sources_of is None else list(sources_of(spec))
+            source = Source("json_schema", spec, **how)
+        elif kind is Kind.REGEX:
+            source = Source("regex", spec)
+        elif kind is Kind.EBNF:
+            source = Source.from_parts("ebnf", '{"root":"root"}', spec.encode())
+        else:
+            source = Source("choice", json.dumps(list(dict.fromkeys(choices_of(spec))), ensure_ascii=False))
+        return None, 1, core.missing_sources([source])
 
     def warm(self) -> int:
         """Yesterday's sources and their mask entries from the node's store, and what every source shares."""

@@ -131,11 +131,11 @@ class ServingBackend:
         deadline = time.monotonic() + self.options.compile_s
 
         def settle(compiled: Compiled) -> None:
-            if self.options.prefetch_entries:
-                compiled.grammar.prefetch(self.options.prefetch_entries)
             self._grammars.put(key, compiled.grammar)
             self.counts.compiled(compiled.tier, perf_counter_ns() - asked)
             promise.set_result(compiled.grammar)
+            if self.options.prefetch_entries:  # nobody waits for it
+                compiled.grammar.prefetch(self.options.prefetch_entries)
 
         def attempt(seconds: float, then: Callable[[float], object] | None) -> None:
             try:
@@ -171,7 +171,18 @@ class RequestGrammar:
     It is compiling, ready, or failed with a `reason`; a failed one leaves rows open and refuses every token.
     """
 
-    __slots__ = ("_array", "_backend", "_future", "_grammar", "_matcher", "_owner", "_stops", "_terminated", "reason")
+    __slots__ = (
+        "_backend",
+        "_count",
+        "_future",
+        "_grammar",
+        "_matcher",
+        "_owner",
+        "_rows",
+        "_stops",
+        "_terminated",
+        "reason",
+    )
 
     def __init__(
         self,
@@ -190,7 +201,8 @@ class RequestGrammar:
         self._matcher: Matcher | None = None
         self._terminated = False
         self._owner: Any = None
-        self._array: Bitmask | None = None
+        self._rows: Any = None
+        self._count = 0
         self.reason = ""
         if grammar is not None:
             self._make_matcher(grammar)
@@ -211,27 +223,28 @@ class RequestGrammar:
     def fill_bitmask(self, bitmask: Any, row: int) -> None:
         """Write the next token's mask to `row` of `bitmask`, an int32 array or CPU tensor of shape (rows, words)."""
         start = perf_counter_ns()
-        if bitmask is self._owner:
-            array = self._array
-        else:
-            array = bitmask if isinstance(bitmask, np.ndarray) else bitmask.numpy()
-            self._owner, self._array = bitmask, array
-        assert array is not None
-        words = array[row]
+        if bitmask is not self._owner or row >= self._count:
+            self._look_at(bitmask, row)
         matcher = self._matcher or self._arrived(self._backend.options.fill_wait_ms / 1e3)
-        if matcher is None:
-            words.fill(-1)
-        else:
+        if matcher is not None:
             try:
-                matcher.fill_bitmask(words)
+                if not matcher.fill_bitmask(self._rows, row):
+                    self._fail("token", "no token of this vocabulary can continue the text")
             except Exception as error:
                 self._fail("limit", f"the mask could not be computed: {error}")
-                words.fill(-1)
-            else:
-                if not words.any():
-                    self._fail("token", "no token of this vocabulary can continue the text")
-                    words.fill(-1)
+        if self._matcher is None:
+            array: Bitmask = bitmask if isinstance(bitmask, np.ndarray) else bitmask.numpy()
+            array[row] = -1
         self._backend.counts.calls["fill"].add(perf_counter_ns() - start)
+
+    def _look_at(self, bitmask: Any, row: int) -> None:
+        """Remember where the rows of an engine's bitmask are: at every token, looking costs more than filling."""
+        array: Bitmask = bitmask if isinstance(bitmask, np.ndarray) else bitmask.numpy()
+        words = (self._backend.vocab_size + 31) // 32
+        plain = array.dtype == np.int32 and array.flags.c_contiguous and array.ndim == 2 and array.shape[1] == words
+        plain = plain and row < array.shape[0]  # else the kernel says what is wrong
+        self._owner, self._count = bitmask, array.shape[0] if plain else 0
+        self._rows = array.ctypes.data if plain else array
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Advance by `tokens`. False: one of them is not allowed (or the grammar failed), and the request must end.

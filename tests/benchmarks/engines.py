@@ -36,8 +36,7 @@ class Gramary:
         self.matcher = self.grammar.matcher()
 
     def fill(self) -> None:
-        if not self.matcher.fill_bitmask(self.address):
-            self.mask.fill(-1)
+        self.matcher.fill_bitmask(self.address)
 
     def accept(self, token: int) -> bool:
         return self.matcher.accept_token(token)

@@ -480,7 +480,7 @@ fn narrow(edges: &[Edge], b: u8, lo: &mut u8, hi: &mut u8, out: &mut SmallVec<[E
 }
 
 /// Where a reference of a node leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Link {
     /// A node of the store, shared by all grammars.
     Store(u32),

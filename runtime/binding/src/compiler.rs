@@ -7,7 +7,7 @@ use gramary_compiler::exchange::hex;
 use gramary_compiler::flat::verify;
 use gramary_compiler::unit::{Digest, Link};
 use gramary_compiler::Limits;
-use gramary_runtime::structural::StructuralOptions;
+use gramary_runtime::structural::{CompiledStructure, StructuralOptions};
 use gramary_runtime::tagging::{tool_sources, Frame, NameTemplate, OnError, TagSpec, ToolError, ToolOptions};
 use gramary_runtime::{Bounds, Engine, Source};
 use pyo3::exceptions::PyValueError;
@@ -164,8 +164,7 @@ impl PyCompiler {
         let compiled = py
             .detach(|| self.engine.structural_tag(&text.0, &options, limits_of(limits)))
             .map_err(|e| compile_error(py, e, Origin::Grammar))?;
-        let warnings = compiled.warnings.into_iter().map(|w| (None, w)).collect();
-        Ok(PyGrammar { grammar: compiled.grammar, warnings, faults: vec![], offered: None })
+        Ok(structure(compiled))
     }
 
     #[pyo3(signature = (
@@ -191,6 +190,37 @@ impl PyCompiler {
             .detach(|| self.engine.sources_of_structural_tag(&text.0, &options, &limits_of(limits)))
             .map_err(|e| compile_error(py, e, Origin::Grammar))?;
         Ok(sources.iter().map(|(source, text)| PySource::of(source.clone(), text)).collect())
+    }
+
+    #[pyo3(signature = (
+        tag, *, forbid_spelled_markers = true, property_order = "declared", whitespace = "flexible", lenient = false,
+        limits = None
+    ))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of a Python function
+    fn structural_tag_if_known(
+        &self,
+        py: Python<'_>,
+        tag: &Bound<'_, PyAny>,
+        forbid_spelled_markers: bool,
+        property_order: &str,
+        whitespace: &str,
+        lenient: bool,
+        limits: Option<PyLimits>,
+    ) -> PyResult<(Option<PyGrammar>, usize, Vec<PySource>)> {
+        let read = Reading::of(property_order, whitespace, lenient, None)?;
+        let allow_spelled_markers = !forbid_spelled_markers;
+        let options = StructuralOptions { schema: read.schema, allow_spelled_markers, bounds: read.bounds };
+        let text = Text::of(tag)?;
+        let (number, found) = py
+            .detach(|| self.engine.structural_tag_if_known(&text.0, &options, limits_of(limits)))
+            .map_err(|e| compile_error(py, e, Origin::Grammar))?;
+        Ok(match found {
+            Ok(compiled) => (Some(structure(compiled)), number, vec![]),
+            Err(missing) => {
+                let missing = missing.iter().map(|(source, text)| PySource::of(source.clone(), text));
+                (None, number, missing.collect())
+            }
+        })
     }
 
     #[pyo3(signature = (ir, *, limits = None))]
@@ -578,4 +608,9 @@ pub fn check_stops(ids: &[u32], vocab_size: usize) -> PyResult<()> {
 /// Whether a link belongs to the shared store.
 pub fn is_shared(link: Link) -> bool {
     matches!(link, Link::Store(_))
+}
+
+fn structure(compiled: CompiledStructure) -> PyGrammar {
+    let warnings = compiled.warnings.into_iter().map(|w| (None, w)).collect();
+    PyGrammar { grammar: compiled.grammar, warnings, faults: vec![], offered: None }
 }

@@ -141,7 +141,11 @@ impl PyMatcher {
         let rows = Rows::of(bitmask, self.matcher.grammar().row_words)?;
         // SAFETY: `bitmask` is borrowed for the whole call, which keeps the array alive; see `Rows::row`.
         let words = unsafe { rows.row(row)? };
-        self.run(py, |m| m.fill(words)).map(|()| true)
+        // Releasing the GIL for a microsecond may cost the switch interval of another thread, 5 ms.
+        if let Some(some) = self.matcher.fill_at_once(words) {
+            return Ok(some);
+        }
+        self.run(py, |m| m.fill(words))
     }
 
     fn accept_token(&self, py: Python<'_>, token: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -151,12 +155,11 @@ impl PyMatcher {
             Err(_) if token.is_instance_of::<PyInt>() => return Ok(false),
             Err(e) => return Err(e),
         };
-        self.run(py, |m| m.accept(token))
+        self.take(py, &[token]).map(|taken| taken == 1)
     }
 
     fn accept_tokens(&self, py: Python<'_>, tokens: Vec<i64>) -> PyResult<usize> {
-        let tokens = ids(&tokens);
-        self.run(py, |m| m.accept_all(&tokens))
+        self.take(py, &ids(&tokens))
     }
 
     fn accept_bytes(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -214,6 +217,14 @@ impl PyMatcher {
 }
 
 impl PyMatcher {
+    /// Take tokens; holding the GIL if it is a matter of microseconds (see `fill_bitmask`).
+    fn take(&self, py: Python<'_>, tokens: &[u32]) -> PyResult<usize> {
+        match self.matcher.accept_at_once(tokens) {
+            Some(taken) => Ok(taken),
+            None => self.run(py, |m| m.accept_all(tokens)),
+        }
+    }
+
     /// Run without the GIL, errors as Python's.
     #[inline]
     fn run<T: Send>(

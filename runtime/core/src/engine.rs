@@ -166,7 +166,7 @@ pub struct Engine {
     budget: usize,
     sources: Mutex<Sources>,
     lowered: LoweringCache,
-    hits: AtomicU64,
+    pub(crate) hits: AtomicU64,
     misses: AtomicU64,
     evictions: AtomicU64,
     /// Keeps the shared units (strings, numbers, any JSON) and their entries.
@@ -225,8 +225,13 @@ impl Engine {
     /// What is known of a source, without compiling it.
     pub fn known(&self, source: &Source, text: &[u8]) -> Option<Arc<Compiled>> {
         let known = {
-            let sources = self.sources.lock();
-            sources.by_source.get(source).and_then(|m| m.get(text)).map(|c| c.compiled.clone())
+            let mut sources = self.sources.lock();
+            sources.clock += 1;
+            let clock = sources.clock;
+            sources.by_source.get_mut(source).and_then(|m| m.get_mut(text)).map(|cached| {
+                cached.used = clock;
+                cached.compiled.clone()
+            })
         };
         known.or_else(|| self.claim_ahead(source, text))
     }

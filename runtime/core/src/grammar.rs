@@ -228,8 +228,12 @@ impl Grammar {
                 found.push((looped * 8 + live + refs * 32, link, state));
             }
         }
-        found.sort_unstable_by_key(|&(cost, link, state)| (std::cmp::Reverse(cost), format!("{link:?}"), state));
-        found.truncate(k);
+        let rank = |&(cost, link, state): &(u64, Link, u32)| (std::cmp::Reverse(cost), link, state);
+        if k < found.len() {
+            found.select_nth_unstable_by_key(k, rank);
+            found.truncate(k);
+        }
+        found.sort_unstable_by_key(rank);
         found.into_iter().map(|(_, link, state)| (link, state)).collect()
     }
 

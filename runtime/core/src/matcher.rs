@@ -172,37 +172,57 @@ impl Matcher {
         }
     }
 
-    /// Write the mask of the next token: bit `t & 31` of word `t >> 5` is set where token `t` is allowed.
-    pub fn fill(&self, row: &mut [u32]) -> Result<(), MatcherError> {
+    /// Run `work` if that needs neither waiting for a lock nor a memo that is missing. It may be run again if it gives up.
+    fn at_once<T>(&self, work: impl FnOnce(&mut Access<'_>, &mut Record) -> Option<T>) -> Option<T> {
+        let mut access = Access::Read(self.grammar.table.try_read()?);
+        let mut record = self.record.try_lock()?;
+        work(&mut access, &mut record)
+    }
+
+    /// Write the mask of the next token: bit `t & 31` of word `t >> 5` is set where token `t` is allowed. False: none is.
+    pub fn fill(&self, row: &mut [u32]) -> Result<bool, MatcherError> {
+        self.check_row(row)?;
+        self.with(|access, record| self.fill_in(access, record, row))
+    }
+
+    /// [`Matcher::fill`], if it takes microseconds; `None`: nothing of use was written, call that.
+    pub fn fill_at_once(&self, row: &mut [u32]) -> Option<bool> {
+        self.check_row(row).ok()?;
+        self.at_once(|access, record| self.fill_in(access, record, row))
+    }
+
+    fn check_row(&self, row: &[u32]) -> Result<(), MatcherError> {
         let need = self.grammar.row_words;
         if row.len() < need {
             return Err(MatcherError::Row { got: row.len(), need });
         }
-        self.with(|access, record| {
-            let step = record.now();
-            if step.terminated {
-                row.fill(0);
-            } else {
-                let recipe = match access {
-                    Access::Read(t) => t.recipe(step.set)?,
-                    Access::Write(t) => t.find_recipe(step.set),
-                };
-                access.table().write(recipe, row);
-                if self.grammar.bounds.any() {
-                    self.within_bounds(access, step, row)?;
+        Ok(())
+    }
+
+    fn fill_in(&self, access: &mut Access<'_>, record: &mut Record, row: &mut [u32]) -> Option<bool> {
+        let step = record.now();
+        if step.terminated {
+            row.fill(0);
+        } else {
+            let recipe = match access {
+                Access::Read(t) => t.recipe(step.set)?,
+                Access::Write(t) => t.find_recipe(step.set),
+            };
+            access.table().write(recipe, row);
+            if self.grammar.bounds.any() {
+                self.within_bounds(access, step, row)?;
+            }
+        }
+        if step.terminated || access.table().machine.is_done(step.set) {
+            for &t in self.stop_tokens.iter() {
+                if let Some(word) = row.get_mut(t as usize / 32) {
+                    *word |= 1 << (t % 32);
                 }
             }
-            if step.terminated || access.table().machine.is_done(step.set) {
-                for &t in self.stop_tokens.iter() {
-                    if let Some(word) = row.get_mut(t as usize / 32) {
-                        *word |= 1 << (t % 32);
-                    }
-                }
-            } else if access.takes_tokens(step.set)? {
-                self.withhold_stops(access, step, row)?;
-            }
-            Some(())
-        })
+        } else if access.takes_tokens(step.set)? {
+            self.withhold_stops(access, step, row)?;
+        }
+        Some(row.iter().any(|&w| w != 0))
     }
 
     /// "Any token" of a grammar is none that ends the text: entries know nothing of stop tokens, so their bits are looked
@@ -224,28 +244,35 @@ impl Matcher {
 
     /// Take tokens until one is not allowed; returns how many were.
     pub fn accept_all(&self, tokens: &[u32]) -> Result<usize, MatcherError> {
-        self.with(|access, record| {
-            let mut taken = 0;
-            let begun = (record.steps.len(), record.tokens);
-            for &token in tokens {
-                let from = record.now();
-                match self.advance(access, from, token, &mut record.events) {
-                    None => {
-                        // A memo is missing: undo this attempt, the caller runs it again under the write lock.
-                        self.undo(record, begun.0, begun.1);
-                        return None;
-                    }
-                    Some(None) => break,
-                    Some(Some(step)) => {
-                        record.steps.push_back(step);
-                        record.tokens += 1;
-                        taken += 1;
-                    }
+        self.with(|access, record| self.accept_in(access, record, tokens))
+    }
+
+    /// [`Matcher::accept_all`], if it takes microseconds; `None`: nothing was taken, call that.
+    pub fn accept_at_once(&self, tokens: &[u32]) -> Option<usize> {
+        self.at_once(|access, record| self.accept_in(access, record, tokens))
+    }
+
+    fn accept_in(&self, access: &mut Access<'_>, record: &mut Record, tokens: &[u32]) -> Option<usize> {
+        let mut taken = 0;
+        let begun = (record.steps.len(), record.tokens);
+        for &token in tokens {
+            let from = record.now();
+            match self.advance(access, from, token, &mut record.events) {
+                None => {
+                    // A memo is missing: undo this attempt, the caller runs it again under the write lock.
+                    self.undo(record, begun.0, begun.1);
+                    return None;
+                }
+                Some(None) => break,
+                Some(Some(step)) => {
+                    record.steps.push_back(step);
+                    record.tokens += 1;
+                    taken += 1;
                 }
             }
-            self.trim(record);
-            Some(taken)
-        })
+        }
+        self.trim(record);
+        Some(taken)
     }
 
     /// Length of the longest prefix of `tokens` that could be taken. Changes nothing.

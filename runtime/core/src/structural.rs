@@ -1,6 +1,7 @@
 //! Structural tags to grammars: contents looked up by their text, skeletons known by their shape, choices built anew.
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use gramary_compiler::digest::digests;
@@ -15,7 +16,7 @@ use gramary_compiler::tools::{choose, Tag};
 use gramary_compiler::unit::{Digest, Link, Node, Unit};
 use gramary_compiler::{Budget, CompileError, Limits, Result};
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bounds::Bounds;
 use crate::engine::{Compiled, Engine, SchemaOptions, Source, StyledOptions};
@@ -96,6 +97,62 @@ impl Engine {
     ) -> Result<CompiledStructure> {
         let budget = Budget::new(limits.clone());
         let plan = self.plan(text, options, &budget)?;
+        let source = |_: usize, content: &Content, text: &str| {
+            self.artifact(&source_of(content, options), text.as_bytes(), &limits)
+        };
+        self.assemble(&plan, options, &limits, &budget, source)
+    }
+
+    /// The same if all of its sources are in memory, and how many there are; otherwise those that are not.
+    pub fn structural_tag_if_known(
+        &self,
+        text: &[u8],
+        options: &StructuralOptions,
+        limits: Limits,
+    ) -> Result<(usize, std::result::Result<CompiledStructure, Vec<(Source, Box<[u8]>)>>)> {
+        let budget = Budget::new(limits.clone());
+        let plan = self.plan(text, options, &budget)?;
+        let mut found: FxHashMap<(&Content, &str), Option<Arc<Compiled>>> = FxHashMap::default();
+        let mut missing = vec![];
+        let known: Vec<Option<Arc<Compiled>>> = plan
+            .parts
+            .iter()
+            .map(|part| {
+                let Part::Source { content, text, .. } = part else { return None };
+                let look_up = || {
+                    let source = source_of(content, options);
+                    let compiled = self.known(&source, text.as_bytes());
+                    if compiled.is_none() {
+                        missing.push((source, Box::from(text.as_bytes())));
+                    }
+                    compiled
+                };
+                found.entry((content, text)).or_insert_with(look_up).clone()
+            })
+            .collect();
+        let number = found.len();
+        if !missing.is_empty() {
+            return Ok((number, Err(missing)));
+        }
+        let source = |i: usize, content: &Content, text: &str| match &known[i] {
+            Some(compiled) => {
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                Ok(compiled.clone())
+            }
+            None => self.artifact(&source_of(content, options), text.as_bytes(), &limits),
+        };
+        Ok((number, Ok(self.assemble(&plan, options, &limits, &budget, source)?)))
+    }
+
+    /// `source`: the artifact of a part, by its number, content and text.
+    fn assemble(
+        &self,
+        plan: &Plan<'_>,
+        options: &StructuralOptions,
+        limits: &Limits,
+        budget: &Budget,
+        source: impl Fn(usize, &Content, &str) -> Result<Arc<Compiled>>,
+    ) -> Result<CompiledStructure> {
         let mut assembly = Assembly::default();
         let mut parts: Vec<Bound> = Vec::with_capacity(plan.parts.len());
         for (pointer, keyword, reason) in &plan.notes {
@@ -104,7 +161,7 @@ impl Engine {
         }
         // The local nodes made for each part.
         let mut made: Vec<std::ops::Range<u32>> = Vec::with_capacity(plan.parts.len());
-        for part in &plan.parts {
+        for (i, part) in plan.parts.iter().enumerate() {
             budget.tick()?;
             let first = assembly.local.len() as u32;
             let bound = match part {
@@ -114,7 +171,7 @@ impl Engine {
                         Content::Ebnf => e.within(": ").within(pointer),
                         _ => e.within(pointer),
                     };
-                    let compiled = self.content_of_part(content, text, options, &limits).map_err(within)?;
+                    let compiled = source(i, content, text).map_err(within)?;
                     self.check_tokens(&compiled).map_err(within)?;
                     assembly.warnings.extend(
                         compiled
@@ -153,7 +210,7 @@ impl Engine {
                     Bound { link, nullable }
                 }
                 Part::Skeleton { grammar, pointer } => {
-                    let skeleton = self.skeleton(grammar, &parts, &budget).map_err(|e| e.within(pointer))?;
+                    let skeleton = self.skeleton(grammar, &parts, budget).map_err(|e| e.within(pointer))?;
                     self.bind_skeleton(&skeleton, &parts, &mut assembly)
                 }
             };
@@ -168,7 +225,7 @@ impl Engine {
         let tags = (!tags.choices.is_empty()).then_some(tags);
         // Without tags there is no telling what of the text is JSON.
         let bounds = if tags.is_some() { options.bounds } else { Bounds::NONE };
-        Ok(CompiledStructure { grammar: self.bind(program, limits, bounds, tags), warnings })
+        Ok(CompiledStructure { grammar: self.bind(program, limits.clone(), bounds, tags), warnings })
     }
 
     /// The distinct sources that a structural tag is made of, in order of first use.
@@ -179,7 +236,7 @@ impl Engine {
         limits: &Limits,
     ) -> Result<Vec<(Source, Box<[u8]>)>> {
         let plan = self.plan(text, options, &Budget::new(limits.clone()))?;
-        let mut seen = rustc_hash::FxHashSet::default();
+        let mut seen = FxHashSet::default();
         let mut sources = vec![];
         for part in &plan.parts {
             if let Part::Source { content, text, .. } = part {
@@ -200,16 +257,6 @@ impl Engine {
         let markers = self.markers.get_or_init(|| Markers::of(&self.tokens.vocab));
         let options = Options { forbid_spelled_markers: !options.allow_spelled_markers };
         plan(text, &self.tokens.vocab, markers, options, budget)
-    }
-
-    fn content_of_part(
-        &self,
-        content: &Content,
-        text: &str,
-        options: &StructuralOptions,
-        limits: &Limits,
-    ) -> Result<Arc<Compiled>> {
-        self.artifact(&source_of(content, options), text.as_bytes(), limits)
     }
 
     /// Adds a request-local node; its callees must be there.

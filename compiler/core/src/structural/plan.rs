@@ -30,7 +30,7 @@ pub struct Options {
 }
 
 /// A source of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Content {
     Schema { style: Style, any_order: bool, max_whitespace: Option<u32>, excludes: Vec<String> },
     Ebnf,
