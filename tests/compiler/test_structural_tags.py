@@ -206,6 +206,25 @@ def test_a_schema_seen_before_is_not_compiled_again() -> None:
     assert json.loads(sources[0].text) == schemas[3]
 
 
+def test_a_tag_is_compiled_if_all_of_its_sources_are_known(compiler: Compiler) -> None:
+    def call(pattern: str) -> Format:
+        content: Format = {"type": "regex", "pattern": pattern}
+        tags = [tag("<a>", content, "</a>"), tag("<b>", content, "</b>"), tag("<c>", ANY, "</c>")]
+        return triggered(["<"], tags)
+
+    text = json.dumps({"type": "structural_tag", "format": call("if known: [0-9]+")})
+    grammar, number, missing = compiler._core.structural_tag_if_known(text)
+    assert (grammar, number, [source.kind for source in missing]) == (None, 1, ["regex"])
+    compiled(compiler, call("if known: [0-9]+"))
+    grammar, number, missing = compiler._core.structural_tag_if_known(text)
+    assert grammar is not None
+    assert (number, missing) == (1, [])
+    assert accepts(grammar, "say <b>if known: 12</b>")
+    assert not accepts(grammar, "say <b>if known: x</b>")
+    with pytest.raises(InvalidGrammar):
+        compiler._core.structural_tag_if_known('{"type": "structural_tag"}')
+
+
 def test_tag_events(compiler: Compiler) -> None:
     grammar = compiled(compiler, triggered(["<a", "<b"], [X, tag("<b>", ANY, "</b>")]))
     matcher = grammar.matcher()

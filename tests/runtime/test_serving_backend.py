@@ -249,6 +249,22 @@ def test_nothing_raises_whatever_the_engine_does(compiler: Compiler, state: str)
         backend.close()
 
 
+def test_rows_of_whatever_array_are_written_and_no_others(compiler: Compiler) -> None:
+    grammar = ServingBackend(LocalSource(compiler)).begin(Kind.REGEX, "ab", make=RequestGrammar)
+    wide = np.full((4, 18), 7, np.int32)
+    for rows in (bitmask(), wide[:, :9], wide[::2, 9:], bitmask()[:, ::-1].copy()[:, ::-1].copy(), wide[:, 3:14]):
+        rows[:] = 7
+        for row in (1, 0):  # the second time it is the array known from before
+            grammar.fill_bitmask(rows, row)
+            assert tokens_of(rows[row]).tolist() == [ord("a")]
+        assert (rows[2:] == 7).all()
+    short = bitmask()
+    grammar.fill_bitmask(short, 3)
+    with pytest.raises(IndexError):  # an engine's mistake; the bytes behind the array are nobody's
+        grammar.fill_bitmask(short, 4)
+    assert "row 4" in grammar.reason
+
+
 def test_torch_bitmasks(compiler: Compiler) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     backend = ServingBackend(LocalSource(compiler))

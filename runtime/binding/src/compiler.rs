@@ -7,7 +7,7 @@ use gramary_compiler::exchange::hex;
 use gramary_compiler::flat::verify;
 use gramary_compiler::unit::{Digest, Link};
 use gramary_compiler::Limits;
-use gramary_runtime::structural::{CompiledStructure, StructuralOptions};
+use gramary_runtime::structural::{CompiledStructure, IfKnown, StructuralOptions};
 use gramary_runtime::tagging::{tool_sources, Frame, NameTemplate, OnError, TagSpec, ToolError, ToolOptions};
 use gramary_runtime::{Bounds, Engine, Source};
 use pyo3::exceptions::PyValueError;
@@ -215,8 +215,8 @@ impl PyCompiler {
             .detach(|| self.engine.structural_tag_if_known(&text.0, &options, limits_of(limits)))
             .map_err(|e| compile_error(py, e, Origin::Grammar))?;
         Ok(match found {
-            Ok(compiled) => (Some(structure(compiled)), number, vec![]),
-            Err(missing) => {
+            IfKnown::Grammar(compiled) => (Some(structure(compiled)), number, vec![]),
+            IfKnown::Missing(missing) => {
                 let missing = missing.iter().map(|(source, text)| PySource::of(source.clone(), text));
                 (None, number, missing.collect())
             }

@@ -40,6 +40,14 @@ pub struct CompiledStructure {
     pub warnings: Vec<Warning>,
 }
 
+/// What [`Engine::structural_tag_if_known`] finds.
+#[derive(Debug)]
+pub enum IfKnown {
+    Grammar(CompiledStructure),
+    /// The sources that are not in memory.
+    Missing(Vec<(Source, Box<[u8]>)>),
+}
+
 /// What is remembered of structures: skeletons by their grammar, and their units by digest.
 #[derive(Debug, Default)]
 pub(crate) struct Skeletons {
@@ -109,7 +117,7 @@ impl Engine {
         text: &[u8],
         options: &StructuralOptions,
         limits: Limits,
-    ) -> Result<(usize, std::result::Result<CompiledStructure, Vec<(Source, Box<[u8]>)>>)> {
+    ) -> Result<(usize, IfKnown)> {
         let budget = Budget::new(limits.clone());
         let plan = self.plan(text, options, &budget)?;
         let mut found: FxHashMap<(&Content, &str), Option<Arc<Compiled>>> = FxHashMap::default();
@@ -132,7 +140,7 @@ impl Engine {
             .collect();
         let number = found.len();
         if !missing.is_empty() {
-            return Ok((number, Err(missing)));
+            return Ok((number, IfKnown::Missing(missing)));
         }
         let source = |i: usize, content: &Content, text: &str| match &known[i] {
             Some(compiled) => {
@@ -141,7 +149,7 @@ impl Engine {
             }
             None => self.artifact(&source_of(content, options), text.as_bytes(), &limits),
         };
-        Ok((number, Ok(self.assemble(&plan, options, &limits, &budget, source)?)))
+        Ok((number, IfKnown::Grammar(self.assemble(&plan, options, &limits, &budget, source)?)))
     }
 
     /// `source`: the artifact of a part, by its number, content and text.
