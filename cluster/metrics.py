@@ -164,11 +164,13 @@ class WorkerMetrics(Group):
             {"result": ("ready", "expired")},
         )
         self.entries_built = Counter(
-            "gramary_worker_entries_built_total", "Mask entries built.", {"reason": ("first_use", "prefetch", "warm")}
+            "gramary_worker_entries_built_total",
+            "Mask entries built, when a matcher needed them or ahead of that.",
+            {"reason": ("first_use", "ahead")},
         )
         self.entries_loaded = Counter(
             "gramary_worker_entries_loaded_total",
-            "Mask entries taken over instead of built.",
+            "Mask entries brought in, to be used instead of building them.",
             {"tier": ("lmdb", "peer")},
         )
         self.entries_published = Counter(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gramary.cluster.client.background import Background
-from gramary.cluster.client.ladder import ClientStats, Ladder
+from gramary.cluster.client.ladder import ClientStats, Count, Ladder, ignored
 from gramary.cluster.client.node_store import NodeStore
 from gramary.cluster.client.publisher import Publisher
 from gramary.cluster.credentials import Credentials
@@ -41,7 +41,7 @@ class Client:
         address: str | None = None,
         store: str | Path | None = None,
         settings: Settings | None = None,
-        count: Callable[[str, str], None] = lambda name, label: None,
+        count: Count = ignored,
     ) -> None:
         if settings is None:
             from gramary.cluster.config import load
@@ -165,8 +165,7 @@ class Client:
             part = keys[start : start + WARM_UNITS]
             number, units = self.ladder.store.install_ahead(self.compiler.core, part)
             done += number
-            fingerprint = self.compiler.vocabulary.fingerprint
-            self.ladder.stats.entries_offered += self.ladder.store.offer(self.compiler.core, fingerprint, units)
+            self.ladder.offer_now(units)
             if progress is not None:
                 progress(min(start + len(part), len(keys)), len(keys))
         return done

@@ -30,6 +30,13 @@ MOST_ERRORS = 1024
 ERROR_TTL_S = 60.0
 _log = get_logger("gramary.client")
 
+Count = Callable[[str, str, int], object]
+"""Told of events: name, label, how many (`WorkerCounts.count`)."""
+
+
+def ignored(name: str, label: str, number: int) -> None:
+    """A `Count` for those who do not count."""
+
 
 @dataclass(slots=True)
 class ClientStats:
@@ -101,7 +108,7 @@ class Ladder:
         *,
         wait_s: float,
         hedge_s: float,
-        count: Callable[[str, str], None] = lambda name, label: None,
+        count: Count = ignored,
     ) -> None:
         """`nodes`: the node's agent first, then others that may be asked when it does not answer."""
         self.core, self.vocabulary, self.store, self.background = core, vocabulary, store, background
@@ -269,25 +276,32 @@ class Ladder:
 
     def _offer(self, batch: list[tuple[bytes, bytes, bytes]]) -> None:
         if batch:
-            self.stats.entries_offered += self.core.offer_entries(batch)
+            self._brought("peer", self.core.offer_entries(batch))
 
     def offer_later(self, units: Sequence[bytes]) -> None:
         """Offer the node's mask entries of units, while the request goes on: it needs few of them at once."""
 
         def work() -> None:
-            self.stats.entries_offered += self.store.offer(self.core, self._fingerprint, units)
+            self.offer_now(units)
 
         async def apart() -> None:
             await asyncio.to_thread(work)
 
         self.background.start(apart())
 
+    def offer_now(self, units: Sequence[bytes]) -> None:
+        """Offer the node's mask entries of units."""
+        self._brought("lmdb", self.store.offer(self.core, self._fingerprint, units))
+
+    def _brought(self, tier: str, entries: int) -> None:
+        self.stats.entries_offered += entries
+        self._count("entries_loaded", tier, entries)
+
     def _hit(self, tier: str, number: int) -> None:
         if number:
             setattr(self.stats, tier, getattr(self.stats, tier) + number)
-            for _ in range(number):
-                self._count(f"lookups.{tier}", "hit")
+            self._count(f"lookups.{tier}", "hit", number)
 
     def _fallback(self, reason: str) -> None:
         self.stats.fallbacks[reason] = self.stats.fallbacks.get(reason, 0) + 1
-        self._count("fallbacks", reason)
+        self._count("fallbacks", reason, 1)

@@ -9,10 +9,10 @@ import concurrent.futures
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from gramary.cluster.client.ladder import Ladder
+from gramary.cluster.client.ladder import Count, Ladder
 from gramary.cluster.kernel import Source
 from gramary.cluster.log import get_logger
 from gramary.cluster.peer import PeerError
@@ -33,7 +33,7 @@ _log = get_logger("gramary.client")
 class Publisher:
     """Sends sources that were compiled here, and mask entries built just in time, to the first node."""
 
-    def __init__(self, ladder: Ladder, mac: Mac | None, count: Callable[[str, str], None]) -> None:
+    def __init__(self, ladder: Ladder, mac: Mac | None, count: Count) -> None:
         self._ladder, self._mac, self._count = ladder, mac, count
         self._sources: OrderedDict[bytes, Source] = OrderedDict()
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class Publisher:
             await self._ladder.nodes[0].peer.put(records)
         except Rejected as error:
             _log.debug("publishing_partly_refused", reason=error.message)
-            self._count("entries_published", "refused")
+            self._count("entries_published", "refused", entries)
             return
         except PeerError as error:
             if isinstance(error, CallFailed) and error.code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
@@ -84,11 +84,10 @@ class Publisher:
                 return
             self._pause_until = time.monotonic() + RETRY_S
             self.compiled(sources)
-            self._count("entries_published", "dropped")
+            self._count("entries_published", "dropped", entries)
             return
         self._ladder.stats.entries_published += entries
-        for _ in range(entries):
-            self._count("entries_published", "ok")
+        self._count("entries_published", "ok", entries)
 
     def _gather(self) -> tuple[list[Record], list[Source]]:
         with self._lock:

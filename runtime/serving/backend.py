@@ -62,6 +62,7 @@ class ServingBackend:
         self.source = source
         self.options = options or WorkerOptions()
         self.counts = counts or WorkerCounts()
+        self.counts.kernel = source.compiler.stats
         self.vocab_size = source.compiler.vocab_size
         self.max_rollback_tokens = max(_MIN_ROLLBACK_TOKENS, 2 * max_rollback_tokens)
         self._grammars = _GrammarCache(self.options.grammars)

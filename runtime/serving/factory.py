@@ -6,6 +6,7 @@ import importlib
 
 from gramary.compiler.compiler import Compiler
 from gramary.runtime.serving.events import Events
+from gramary.runtime.serving.metrics import WorkerCounts
 from gramary.runtime.serving.options import WorkerOptions
 from gramary.runtime.serving.source import GrammarSource, LocalSource
 
@@ -15,8 +16,8 @@ CLUSTER_SOURCE = "gramary.cluster.client:open_worker_source"
 """`(compiler, options) -> GrammarSource`: the cluster's client, where an address or a store is configured."""
 
 
-def open_source(compiler: Compiler, options: WorkerOptions) -> GrammarSource:
-    """The cluster's client if `options` name a cluster or a store, else `LocalSource`.
+def open_source(compiler: Compiler, options: WorkerOptions, counts: WorkerCounts) -> GrammarSource:
+    """The cluster's client if `options` name a cluster or a store, else `LocalSource`; it counts in `counts`.
 
     A client that cannot be opened does not keep the engine from serving: it is reported, and everything is compiled
     here.
@@ -25,7 +26,7 @@ def open_source(compiler: Compiler, options: WorkerOptions) -> GrammarSource:
         return LocalSource(compiler)
     module, name = CLUSTER_SOURCE.split(":")
     try:
-        source: GrammarSource = getattr(importlib.import_module(module), name)(compiler, options)
+        source: GrammarSource = getattr(importlib.import_module(module), name)(compiler, options, count=counts.count)
     except Exception as error:
         _events.error("cluster_client_failed", error=f"{type(error).__name__}: {error}", consequence="compiled here")
         return LocalSource(compiler)

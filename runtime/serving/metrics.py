@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 BOUNDS_NS = tuple(
@@ -53,6 +53,8 @@ class WorkerCounts:
         self.calls = {call: Durations() for call in ("fill", "accept", "validate", "rollback")}
         self.compiles: dict[str, Durations] = {}
         self._counts: dict[str, int] = {}
+        self.kernel: Callable[[], Mapping[str, Any]] = dict
+        """The statistics of the worker's compiler (`Compiler.stats`), read whenever counts are."""
         self._lock = threading.Lock()
 
     def compiled(self, tier: str, nanoseconds: int) -> None:
@@ -60,11 +62,11 @@ class WorkerCounts:
         with self._lock:
             self.compiles.setdefault(tier, Durations()).add(nanoseconds)
 
-    def count(self, name: str, label: str = "") -> None:
-        """Count one event, such as `count("requests_failed", "limit")`."""
+    def count(self, name: str, label: str = "", number: int = 1) -> None:
+        """Count events, such as `count("requests_failed", "limit")`."""
         key = f"{name}.{label}" if label else name
         with self._lock:
-            self._counts[key] = self._counts.get(key, 0) + 1
+            self._counts[key] = self._counts.get(key, 0) + number
 
     def value(self, name: str, label: str = "") -> int:
         """How often."""
@@ -72,9 +74,12 @@ class WorkerCounts:
 
     def snapshot(self) -> Mapping[str, Any]:
         """Everything, ready for JSON."""
+        kernel = self.kernel()
+        built, ahead = kernel.get("entries_built", 0), kernel.get("entries_built_ahead", 0)
+        entries = {"entries_built.first_use": built - ahead, "entries_built.ahead": ahead}
         with self._lock:
             return {
                 "calls": {call: durations.snapshot() for call, durations in self.calls.items()},
                 "compiles": {tier: durations.snapshot() for tier, durations in self.compiles.items()},
-                "counts": dict(sorted(self._counts.items())),
+                "counts": dict(sorted((self._counts | entries).items())),
             }

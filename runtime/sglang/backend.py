@@ -20,6 +20,7 @@ from gramary.runtime.logits import apply_token_bitmask_
 from gramary.runtime.serving import Kind, RequestGrammar, ServingBackend, WorkerOptions
 from gramary.runtime.serving.events import Events
 from gramary.runtime.serving.factory import open_source
+from gramary.runtime.serving.metrics import WorkerCounts
 
 _events = Events("sglang.gramary")
 
@@ -124,7 +125,8 @@ class GramaryGrammarBackend(BaseGrammarBackend):  # type: ignore[misc,unused-ign
             tokenizer, model_vocab_size=vocab_size, stop_token_ids=sorted(stops) if stops else None
         )
         compiler = Compiler(prepared, vocab_size=vocab_size, cache_bytes=options.cache_bytes)
-        self.serving = ServingBackend(open_source(compiler, options), options)
+        counts = WorkerCounts()
+        self.serving = ServingBackend(open_source(compiler, options, counts), options, counts=counts)
         self.serving.warm()
         _events.info("backend_ready", tokens=len(compiler.vocabulary), vocab_size=vocab_size)
 

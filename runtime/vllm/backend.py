@@ -21,6 +21,7 @@ from gramary.compiler.tokenizer import Tokenizer
 from gramary.runtime.serving import Kind, RequestGrammar, ServingBackend, WorkerOptions
 from gramary.runtime.serving.events import Events
 from gramary.runtime.serving.factory import open_source
+from gramary.runtime.serving.metrics import WorkerCounts
 from gramary.runtime.serving.source import JSON_OBJECT_SCHEMA
 
 _events = Events("vllm.gramary")
@@ -69,9 +70,11 @@ class GramaryBackend(StructuredOutputBackend):  # type: ignore[misc,unused-ignor
             cache_bytes=self.options.cache_bytes,
         )
         speculative = getattr(vllm_config, "speculative_config", None)
+        counts = WorkerCounts()
         self.serving = ServingBackend(
-            open_source(compiler, self.options),
+            open_source(compiler, self.options, counts),
             self.options,
+            counts=counts,
             max_rollback_tokens=getattr(speculative, "num_speculative_tokens", 0) or 0,
         )
         self.serving.warm()

@@ -16,6 +16,7 @@ from gramary.compiler import Compiler, InvalidPattern, LimitExceeded, Tokenizer
 from gramary.runtime import tokens_of
 from gramary.runtime.serving import Compiled, CompileOptions, Kind, LocalSource, RequestGrammar, ServingBackend
 from gramary.runtime.serving.factory import open_source
+from gramary.runtime.serving.metrics import WorkerCounts
 from gramary.runtime.serving.options import WorkerOptions
 
 END = 256
@@ -291,10 +292,10 @@ def test_a_cluster_that_cannot_be_opened_leaves_local_compiling(
     compiler: Compiler, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gramary.runtime.serving.factory.CLUSTER_SOURCE", "gramary.no_such_module:open")
-    source = open_source(compiler, WorkerOptions(address="127.0.0.1:1"))
+    source = open_source(compiler, WorkerOptions(address="127.0.0.1:1"), WorkerCounts())
     assert isinstance(source, LocalSource)
     assert [record.event for record in caplog.records] == ["cluster_client_failed"]  # type: ignore[attr-defined]
-    assert isinstance(open_source(compiler, WorkerOptions()), LocalSource)
+    assert isinstance(open_source(compiler, WorkerOptions(), WorkerCounts()), LocalSource)
 
 
 def test_options_come_from_the_environment() -> None:

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from gramary.compiler import Compiler, Tokenizer
-from gramary.runtime.serving import Kind, RequestGrammar, ServingBackend, WorkerOptions
+from gramary.runtime.serving import Kind, LocalSource, RequestGrammar, ServingBackend, WorkerOptions
+from gramary.runtime.serving.factory import open_source
+from gramary.runtime.serving.metrics import WorkerCounts
 from tests.vllm.checks.agents import CORRUPT, Agent, agents, samples, total
 from tests.vllm.checks.faults import Garbage
 
@@ -31,12 +33,13 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
 
 def started(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> ServingBackend:
     """A worker as vLLM's backend makes it."""
-    from gramary.cluster.client import open_worker_source
-
     for name, value in agent.worker_environ.items():
         monkeypatch.setenv(name, value)
     options = WorkerOptions.load()
-    backend = ServingBackend(open_worker_source(Compiler(Tokenizer.from_bytes()), options), options)
+    counts = WorkerCounts()
+    source = open_source(Compiler(Tokenizer.from_bytes()), options, counts)
+    assert not isinstance(source, LocalSource)
+    backend = ServingBackend(source, options, counts=counts)
     backend.warm().result(60)
     return backend
 
@@ -74,6 +77,7 @@ def test_what_one_worker_compiled_another_takes(agent: Agent, monkeypatch: pytes
         for name in names * 2:
             ask(backend, name)
         assert tiers(backend).get("local", 0) == 0
+        assert backend.counts.value("fallbacks", "unreachable") == 0
         backend.close()
         found = samples(agent.metrics_port)
         counted.append(total(found, "gramary_units_compiled_total", 'where="cluster"'))
@@ -101,6 +105,8 @@ def test_no_request_notices_a_fault(agent: Agent, monkeypatch: pytest.MonkeyPatc
         ask(worker, f"{fault}_before")
         slowest = max(slowest, time.monotonic() - start)
     assert slowest < worker.options.compile_s
+    reasons = ("unreachable", "deadline", "corrupt", "error")
+    assert sum(worker.counts.value("fallbacks", reason) for reason in reasons) == tiers(worker)["local"] > 0
     if noise is not None:
         noise.close()
     if fault == "hanging":
@@ -116,4 +122,8 @@ def test_a_worker_starts_without_its_agent(tmp_path: Path, monkeypatch: pytest.M
     nobody = Agent(tmp_path / "nobody", 1, 2, [])
     backend = started(nobody, monkeypatch)
     ask(backend, "alone")
+    counts = backend.counts.snapshot()["counts"]
+    assert counts["fallbacks.unreachable"] == 1
+    assert counts["entries_built.ahead"] > 0
+    assert counts["entries_built.first_use"] >= 0
     backend.close()

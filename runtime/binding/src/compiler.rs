@@ -527,6 +527,7 @@ impl PyCompiler {
         d.set_item("units_built", s.units_built)?;
         d.set_item("entries", s.entries)?;
         d.set_item("entries_built", s.entries_built)?;
+        d.set_item("entries_built_ahead", s.entries_built_ahead)?;
         d.set_item("entry_hits", s.entry_hits)?;
         d.set_item("bytes", s.bytes)?;
         d.set_item("evictions", s.evictions)?;

@@ -148,6 +148,8 @@ pub struct EngineStats {
     pub units_built: u64,
     pub entries: usize,
     pub entries_built: u64,
+    /// Those of `entries_built` that no matcher was waiting for.
+    pub entries_built_ahead: u64,
     pub entry_hits: u64,
     pub bytes: usize,
     pub evictions: u64,
@@ -455,6 +457,7 @@ impl Engine {
             units_built: self.store.installed(),
             entries: nodes.iter().map(|(_, n)| n.unit.entries.read().len()).sum(),
             entries_built: self.tokens.builds.load(Ordering::Relaxed),
+            entries_built_ahead: self.tokens.builds_ahead.load(Ordering::Relaxed),
             entry_hits: self.tokens.hits.load(Ordering::Relaxed),
             bytes: bytes + self.entry_bytes(),
             evictions: self.evictions.load(Ordering::Relaxed),

@@ -322,12 +322,12 @@ impl Engine {
         let mut built = 0;
         for state in 0..unit.states() as u32 {
             if unit.layout.words() == 0 {
-                self.tokens.entry(machine, node, state, 0);
+                self.tokens.entry_ahead(machine, node, state, 0);
                 built += 1;
             } else if self.tokens.family(&unit, state).is_some() {
                 // Without bounds: the class of nearly every string.
                 let regs = machine.intern_regs(&[0, UNBOUNDED]);
-                self.tokens.entry(machine, node, state, regs);
+                self.tokens.entry_ahead(machine, node, state, regs);
                 built += 1;
             }
         }

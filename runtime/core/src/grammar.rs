@@ -253,7 +253,7 @@ impl Grammar {
                     // A request that has gone needs nothing any more.
                     let Some(g) = grammar.upgrade() else { return };
                     let node = machine.bind(link);
-                    g.tokens.entry(&mut machine, node, state, 0);
+                    g.tokens.entry_ahead(&mut machine, node, state, 0);
                     machine.clear();
                 }
             });

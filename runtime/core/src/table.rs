@@ -26,6 +26,8 @@ pub struct Tokens {
     pub bounded: crate::bounds::Runs,
     pub hits: AtomicU64,
     pub builds: AtomicU64,
+    /// Those of `builds` that no matcher was waiting for.
+    pub builds_ahead: AtomicU64,
     /// What was read from disk, until a unit asks for it.
     pub loaded: RwLock<Loaded>,
     /// Entries that others built, as bytes, until they are needed.
@@ -68,6 +70,7 @@ impl Tokens {
             masks,
             hits: AtomicU64::new(0),
             builds: AtomicU64::new(0),
+            builds_ahead: AtomicU64::new(0),
             loaded: RwLock::default(),
             offered: Offers::default(),
             recorded: Recorder::default(),
@@ -91,9 +94,21 @@ impl Tokens {
 
     /// The entry of an item, from the unit's cache or built now. The item's registers must be clamped.
     pub fn entry(&self, machine: &mut Machine, node: u32, state: u32, regs: u32) -> Arc<Entry> {
+        self.known_or_built(machine, node, state, regs).0
+    }
+
+    /// The same before anybody needs it.
+    pub fn entry_ahead(&self, machine: &mut Machine, node: u32, state: u32, regs: u32) {
+        if self.known_or_built(machine, node, state, regs).1 {
+            self.builds_ahead.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// An entry, and whether it was built now.
+    fn known_or_built(&self, machine: &mut Machine, node: u32, state: u32, regs: u32) -> (Arc<Entry>, bool) {
         let unit = machine.unit(node).clone();
         if let Some(entry) = self.known(&unit, state, machine.regs(regs)) {
-            return entry;
+            return (entry, false);
         }
         let key = (state, SmallVec::<[u32; 4]>::from_slice(machine.regs(regs)));
         let loaded = match unit.local {
@@ -101,6 +116,7 @@ impl Tokens {
             false => self.loaded.read().entries.get(&(unit.digest, key.clone())).cloned(),
         };
         let loaded = loaded.filter(|e| e.fits(&unit)).or_else(|| self.offered.entry(self, &unit, state, &key.1));
+        let built = loaded.is_none();
         let entry = match loaded {
             Some(entry) => entry,
             None => {
@@ -116,7 +132,7 @@ impl Tokens {
         };
         // Two threads may have built it; the first one's is kept, so that equal entries stay one.
         let mut entries = unit.entries.write();
-        entries.entry(key).or_insert(entry).clone()
+        (entries.entry(key).or_insert(entry).clone(), built)
     }
 
     /// Build an entry that no family has.

@@ -144,9 +144,13 @@ class Server:
 
 @contextlib.contextmanager
 def serving(
-    *arguments: str, environ: Mapping[str, str] | None = None, wait_s: float = 1200, log: str = "server"
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+    wait_s: float = 1200,
+    log: str = "server",
+    beside: subprocess.Popen[bytes] | None = None,
 ) -> Iterator[Server]:
-    """A server with these further arguments, until the block ends."""
+    """A server with these further arguments, until the block ends; `beside`: a process that it cannot start without."""
     port = free_port()
     path = Path(f"/tmp/gramary_vllm_{log}_{port}.log")
     command = [
@@ -164,6 +168,7 @@ def serving(
         deadline = time.monotonic() + wait_s
         while not server.is_up():
             expect(process.poll() is None, f"the server ended: {server.log_text()[-2000:]}")
+            expect(beside is None or beside.poll() is None, "the process that the server waits for ended")
             expect(time.monotonic() < deadline, f"the server does not come up: {server.log_text()[-2000:]}")
             time.sleep(0.5)
         yield server

