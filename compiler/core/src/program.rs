@@ -53,6 +53,8 @@ pub struct Artifact {
     pub nodes: Box<[u32]>,
     /// Bytes of the nodes that were new when it was installed.
     pub size: usize,
+    /// Some node has states that are marked `distinct`.
+    pub distinct: bool,
 }
 
 impl Drop for Artifact {
@@ -210,10 +212,13 @@ impl UnitStore {
         }
         nodes.sort_unstable();
         nodes.dedup();
+        let mut distinct = false;
         for &id in &nodes {
             slots.pins[id as usize] += 1;
+            distinct |= slots.nodes[id as usize].as_ref().is_some_and(|n| !n.unit.distinct.is_empty());
         }
-        Ok(Artifact { store: self.clone(), root: ids[root], nullable, nodes: nodes.into(), size })
+        let nodes = nodes.into();
+        Ok(Artifact { store: self.clone(), root: ids[root], nullable, nodes, size, distinct })
     }
 
     fn release(&self, nodes: &[u32]) {
@@ -347,6 +352,11 @@ impl Program {
             nullable: artifact.nullable,
             pins: vec![artifact],
         }
+    }
+
+    /// Whether some state is marked `distinct`. Request-local units have none.
+    pub fn is_distinct(&self) -> bool {
+        self.pins.iter().any(|a| a.distinct)
     }
 
     /// The node behind a link.

@@ -74,6 +74,8 @@ pub struct Grammar {
     pub stop_tokens: Box<[u32]>,
     /// What matchers bound besides.
     pub bounds: Bounds,
+    /// Some of its strings must differ from each other.
+    pub distinct: bool,
     /// Words of a row: the model's vocabulary, which may be padded beyond the tokenizer's.
     pub row_words: usize,
     pub(crate) table: RwLock<Table>,
@@ -105,6 +107,11 @@ impl Grammar {
         stop_tokens: Box<[u32]>,
         model_vocab: usize,
     ) -> Grammar {
+        let distinct = program.is_distinct();
+        if distinct {
+            // Milliseconds, once per tokenizer: not in the middle of a request.
+            tokens.quoted();
+        }
         let program = Arc::new(program);
         let memory = limits.memory;
         let table = Table::new(program.clone(), tokens.clone(), limits.items_per_set);
@@ -115,6 +122,7 @@ impl Grammar {
             limits,
             tags,
             bounds: Bounds::NONE,
+            distinct,
             stop_tokens,
             table: RwLock::new(table),
             records: Mutex::default(),

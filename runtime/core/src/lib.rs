@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod bounds;
+mod distinct;
 pub mod engine;
 pub mod exchange;
 pub mod grammar;

@@ -4,12 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use gramary_compiler::machine::DEAD_SET;
+use gramary_compiler::unit::ByteSet;
 use gramary_compiler::vocab::TokenKind;
 use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use crate::bounds::{beyond, Lexer, Verdict};
+use crate::distinct::{self, Place as StringPlace, Strings};
 use crate::grammar::{Grammar, Place};
 use crate::table::Table;
 
@@ -35,8 +37,8 @@ pub struct TagEvent {
 
 /// The state after a token.
 #[derive(Clone, Copy, Debug)]
-struct Step {
-    set: u32,
+pub(crate) struct Step {
+    pub(crate) set: u32,
     /// Bytes so far.
     at: u64,
     /// Events so far.
@@ -45,13 +47,15 @@ struct Step {
     tag: Option<u32>,
     terminated: bool,
     lexer: Lexer,
+    /// Where it stands among the strings that must differ.
+    pub(crate) place: StringPlace,
 }
 
 impl Step {
     fn start(grammar: &Grammar, set: u32) -> Step {
         // Among tags, JSON begins with the first of them.
         let lexer = if grammar.tags.is_some() { Lexer::OFF } else { Lexer::START };
-        Step { set, at: 0, events: 0, tag: None, terminated: false, lexer }
+        Step { set, at: 0, events: 0, tag: None, terminated: false, lexer, place: StringPlace::START }
     }
 }
 
@@ -61,6 +65,8 @@ pub struct Record {
     /// Oldest kept state first; never empty.
     steps: VecDeque<Step>,
     events: VecDeque<TagEvent>,
+    /// The strings that must differ, up to the newest step or some trial from it.
+    strings: Strings,
     /// Number of the first event in `events`.
     first_event: u64,
     /// Events from this one on have not been reported.
@@ -88,22 +94,40 @@ pub struct Matcher {
 }
 
 /// Either lock of the table. Under the read lock a miss gives up with `None`.
-enum Access<'a> {
+pub(crate) enum Access<'a> {
     Read(RwLockReadGuard<'a, Table>),
     Write(RwLockWriteGuard<'a, Table>),
 }
 
 impl Access<'_> {
     #[inline]
-    fn step(&mut self, set: u32, b: u8) -> Option<u32> {
+    pub(crate) fn step(&mut self, set: u32, b: u8) -> Option<u32> {
         match self {
             Access::Read(t) => t.machine.peek(set, b),
             Access::Write(t) => Some(t.machine.step(set, b)),
         }
     }
 
+    /// The set without its items in marked states.
     #[inline]
-    fn takes_tokens(&mut self, set: u32) -> Option<bool> {
+    pub(crate) fn unmarked(&mut self, set: u32) -> Option<u32> {
+        match self {
+            Access::Read(t) => t.machine.unmarked(set),
+            Access::Write(t) => Some(t.machine.find_unmarked(set)),
+        }
+    }
+
+    /// Bytes that may follow, guards not tested.
+    #[inline]
+    pub(crate) fn live(&mut self, set: u32) -> Option<ByteSet> {
+        match self {
+            Access::Read(t) => t.machine.known_live(set),
+            Access::Write(t) => Some(*t.machine.live(set)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn takes_tokens(&mut self, set: u32) -> Option<bool> {
         match self {
             Access::Read(t) => t.machine.takes_tokens(set),
             Access::Write(t) => Some(t.machine.find_takes_tokens(set)),
@@ -128,6 +152,7 @@ impl Matcher {
         let record = Arc::new(Mutex::new(Record {
             steps: VecDeque::from([step]),
             events: VecDeque::new(),
+            strings: Strings::default(),
             first_event: 0,
             unreported: 0,
             tokens: 0,
@@ -210,7 +235,10 @@ impl Matcher {
             };
             access.table().write(recipe, row);
             if self.grammar.bounds.any() {
-                self.within_bounds(access, step, row)?;
+                self.within_bounds(access, step, row, &mut record.strings)?;
+            }
+            if self.grammar.distinct {
+                self.withhold_repeats(access, step, &mut record.strings, row)?;
             }
         }
         if step.terminated || access.table().machine.is_done(step.set) {
@@ -220,17 +248,23 @@ impl Matcher {
                 }
             }
         } else if access.takes_tokens(step.set)? {
-            self.withhold_stops(access, step, row)?;
+            self.withhold_stops(access, step, row, &mut record.strings)?;
         }
         Some(row.iter().any(|&w| w != 0))
     }
 
     /// "Any token" of a grammar is none that ends the text: entries know nothing of stop tokens, so their bits are looked
     /// at here.
-    fn withhold_stops(&self, access: &mut Access<'_>, step: Step, row: &mut [u32]) -> Option<()> {
+    fn withhold_stops(
+        &self,
+        access: &mut Access<'_>,
+        step: Step,
+        row: &mut [u32],
+        strings: &mut Strings,
+    ) -> Option<()> {
         for &t in self.stop_tokens.iter() {
             let Some(word) = row.get(t as usize / 32).copied().filter(|w| w >> (t % 32) & 1 == 1) else { continue };
-            if self.advance(access, step, t, &mut VecDeque::new())?.is_none() {
+            if self.advance(access, step, t, &mut VecDeque::new(), strings)?.is_none() {
                 row[t as usize / 32] = word & !(1 << (t % 32));
             }
         }
@@ -257,7 +291,7 @@ impl Matcher {
         let begun = (record.steps.len(), record.tokens);
         for &token in tokens {
             let from = record.now();
-            match self.advance(access, from, token, &mut record.events) {
+            match self.advance(access, from, token, &mut record.events, &mut record.strings) {
                 None => {
                     // A memo is missing: undo this attempt, the caller runs it again under the write lock.
                     self.undo(record, begun.0, begun.1);
@@ -281,7 +315,7 @@ impl Matcher {
             let mut step = record.now();
             let mut events = VecDeque::new();
             for (i, &token) in tokens.iter().enumerate() {
-                match self.advance(access, step, token, &mut events)? {
+                match self.advance(access, step, token, &mut events, &mut record.strings)? {
                     None => return Some(i),
                     Some(next) => step = next,
                 }
@@ -298,7 +332,7 @@ impl Matcher {
             if from.terminated {
                 return Some(bytes.is_empty());
             }
-            match self.advance_bytes(access, from, bytes, &mut record.events) {
+            match self.advance_bytes(access, from, bytes, &mut record.events, &mut record.strings) {
                 None => {
                     self.undo(record, begun.0, begun.1);
                     None
@@ -333,12 +367,13 @@ impl Matcher {
     }
 
     /// One token from `from`. Outer `None`: a memo is missing. Inner `None`: not allowed.
-    fn advance(
+    pub(crate) fn advance(
         &self,
         access: &mut Access<'_>,
         from: Step,
         token: u32,
         events: &mut VecDeque<TagEvent>,
+        strings: &mut Strings,
     ) -> Option<Option<Step>> {
         if from.terminated {
             // Engines may ask once more after the end: stop tokens stay allowed, nothing else is.
@@ -349,12 +384,12 @@ impl Matcher {
         let as_token = kind != TokenKind::Unused && access.takes_tokens(from.set)?;
         match (kind.is_text(), as_token) {
             (true, false) => {
-                if let Some(step) = self.advance_bytes(access, from, vocab.bytes(token), events)? {
+                if let Some(step) = self.advance_bytes(access, from, vocab.bytes(token), events, strings)? {
                     return Some(Some(step));
                 }
             }
             (text, true) => {
-                if let Some(step) = self.advance_token(access, from, token, text, events)? {
+                if let Some(step) = self.advance_token(access, from, token, text, events, strings)? {
                     return Some(Some(step));
                 }
             }
@@ -374,13 +409,14 @@ impl Matcher {
         token: u32,
         text: bool,
         events: &mut VecDeque<TagEvent>,
+        strings: &mut Strings,
     ) -> Option<Option<Step>> {
         let Access::Write(table) = access else { return None };
         let any = !self.stop_tokens.contains(&token);
         let itself = table.machine.step_token(from.set, token, any);
         let bytes = if text { self.grammar.tokens.vocab.bytes(token) } else { &[] };
         let had = events.len();
-        let spelled = if text { self.advance_bytes(access, from, bytes, events)? } else { None };
+        let spelled = if text { self.advance_bytes(access, from, bytes, events, strings)? } else { None };
         let mut step = match spelled {
             Some(step) if itself == DEAD_SET => return Some(Some(step)),
             None if itself == DEAD_SET => return Some(None),
@@ -400,15 +436,18 @@ impl Matcher {
         Some(Some(step))
     }
 
-    fn advance_bytes(
+    /// Bytes from `from`, as [`Matcher::advance`].
+    pub(crate) fn advance_bytes(
         &self,
         access: &mut Access<'_>,
         from: Step,
         bytes: &[u8],
         events: &mut VecDeque<TagEvent>,
+        strings: &mut Strings,
     ) -> Option<Option<Step>> {
         let mut step = from;
         let had = events.len();
+        strings.back_to(&from.place);
         for &b in bytes {
             let set = access.step(step.set, b)?;
             if set == DEAD_SET {
@@ -418,6 +457,10 @@ impl Matcher {
             let (before, tag) = (step.set, step.tag);
             step.set = set;
             step.at += 1;
+            if self.grammar.distinct && !distinct::read(access, &mut step, b, strings)? {
+                events.truncate(had);
+                return Some(None);
+            }
             if self.grammar.tags.is_some() {
                 self.watch(access.table(), &mut step, events);
             }
@@ -425,6 +468,10 @@ impl Matcher {
                 events.truncate(had);
                 return Some(None);
             }
+        }
+        if self.grammar.distinct && !distinct::alive(access, step.set, &step.place, strings)? {
+            events.truncate(had);
+            return Some(None);
         }
         Some(Some(step))
     }
@@ -468,7 +515,7 @@ impl Matcher {
     }
 
     /// Take the tokens out of a row that would go beyond a bound. `None`: a memo is missing.
-    fn within_bounds(&self, access: &mut Access<'_>, step: Step, row: &mut [u32]) -> Option<()> {
+    fn within_bounds(&self, access: &mut Access<'_>, step: Step, row: &mut [u32], strings: &mut Strings) -> Option<()> {
         let (bounds, runs) = (&self.grammar.bounds, &self.grammar.tokens.bounded);
         if bounds.ascii && !step.lexer.is_off() {
             row.iter_mut().zip(runs.ascii.iter()).for_each(|(w, a)| *w &= a);
@@ -487,14 +534,14 @@ impl Matcher {
                 None => *free.insert(self.loops_on_space(access, step.set)?),
             };
             let bytes = self.grammar.tokens.vocab.bytes(t);
-            if free || self.advance_bytes(access, step, bytes, &mut ignored)?.is_none() {
+            if free || self.advance_bytes(access, step, bytes, &mut ignored, strings)?.is_none() {
                 row[t as usize / 32] &= !(1 << (t % 32));
             }
         }
         let inner = bounds.whitespace.min(bounds.digits);
         for t in beyond(&runs.digits, digits).chain(beyond(&runs.inner, inner)) {
             let bytes = self.grammar.tokens.vocab.bytes(t);
-            if set(row, t) && self.advance_bytes(access, step, bytes, &mut ignored)?.is_none() {
+            if set(row, t) && self.advance_bytes(access, step, bytes, &mut ignored, strings)?.is_none() {
                 row[t as usize / 32] &= !(1 << (t % 32));
             }
         }
@@ -599,6 +646,7 @@ impl Matcher {
             Record {
                 steps: r.steps.clone(),
                 events: r.events.clone(),
+                strings: r.strings.clone(),
                 first_event: r.first_event,
                 unreported: r.unreported,
                 tokens: r.tokens,
@@ -622,6 +670,7 @@ impl Matcher {
         record.steps.clear();
         record.steps.push_back(Step::start(&self.grammar, set));
         record.events.clear();
+        record.strings = Strings::default();
         (record.first_event, record.unreported, record.tokens) = (0, 0, 0);
     }
 
@@ -658,19 +707,22 @@ impl Matcher {
     pub fn jump_forward(&self) -> Result<Vec<u8>, MatcherError> {
         const MOST: usize = 1 << 16;
         self.with(|access, record| {
-            let Access::Write(table) = access else { return None };
             let mut bytes = vec![];
-            let now = record.now();
-            let mut set = now.set;
+            let mut step = record.now();
             let mut seen = FxHashMap::default();
-            while !now.terminated && bytes.len() < MOST && !table.machine.is_done(set) {
-                let next = table.machine.next_bytes(set, 2);
+            while !step.terminated && bytes.len() < MOST && !access.table().machine.is_done(step.set) {
+                let next = self.ways_on(access, step, &mut record.strings, 2)?;
+                let Access::Write(table) = access else { return None };
                 // A special token is another way on; a set seen before would force the same bytes for ever.
-                if next.len() != 1 || !table.machine.tokens(set).is_empty() || seen.insert(set, ()).is_some() {
+                if next.len() != 1 || !table.machine.tokens(step.set).is_empty() || seen.insert(step.set, ()).is_some()
+                {
                     break;
                 }
-                set = table.machine.step(set, next[0]);
                 bytes.push(next[0]);
+                match self.advance_bytes(access, step, &next, &mut VecDeque::new(), &mut record.strings)? {
+                    Some(next) => step = next,
+                    None => break,
+                }
             }
             Some(bytes)
         })

@@ -4,7 +4,7 @@
 //! parts are one; those that are dear to put together keep the finished mask. A repeat visit costs a copy.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gramary_compiler::entry::{build, diff, Entry, Exit, ExitTo, Family, TokenSet, VocabMasks};
 use gramary_compiler::machine::{Item, Machine, Spare, DEAD_SET, DONE, LEFT, TOP};
@@ -24,6 +24,8 @@ pub struct Tokens {
     pub masks: VocabMasks,
     /// What bounds look at.
     pub bounded: crate::bounds::Runs,
+    /// What grammars with distinct strings look at, once there is one.
+    quoted: OnceLock<crate::distinct::Quoted>,
     pub hits: AtomicU64,
     pub builds: AtomicU64,
     /// Those of `builds` that no matcher was waiting for.
@@ -66,6 +68,7 @@ impl Tokens {
         let bounded = crate::bounds::Runs::of(&vocab);
         Tokens {
             bounded,
+            quoted: OnceLock::new(),
             vocab,
             masks,
             hits: AtomicU64::new(0),
@@ -76,6 +79,10 @@ impl Tokens {
             recorded: Recorder::default(),
             spare: Mutex::default(),
         }
+    }
+
+    pub(crate) fn quoted(&self) -> &crate::distinct::Quoted {
+        self.quoted.get_or_init(|| crate::distinct::Quoted::of(&self.vocab))
     }
 
     /// Longest token in bytes: how far one token can move a counter.

@@ -5,12 +5,6 @@ use smallvec::SmallVec;
 use super::{Item, Machine, UNKNOWN};
 
 impl Machine {
-    /// Whether anything that has been met so far has marked states. As long as nothing has, no set has marked items.
-    #[inline]
-    pub fn has_marks(&self) -> bool {
-        self.marks
-    }
-
     /// The set without its items in marked states, itself if there are none; `None` if nobody has looked yet.
     #[inline]
     pub fn unmarked(&self, set: u32) -> Option<u32> {

@@ -39,7 +39,6 @@ impl Machine {
             items_per_set,
             reach,
             overflow: false,
-            marks: false,
             fresh: vec![],
             visited: vec![],
         };

@@ -171,8 +171,6 @@ pub struct Machine {
     items_per_set: usize,
     reach: u32,
     overflow: bool,
-    /// Some node bound so far has marked states.
-    marks: bool,
     // Scratch, kept for its capacity.
     fresh: Vec<Item>,
     visited: Vec<(u32, u32)>,
@@ -276,7 +274,6 @@ impl Machine {
         let node = self.program.node(link);
         let n = self.nodes.len() as u32;
         let links = vec![UNKNOWN; node.links.len()].into();
-        self.marks |= !node.unit.distinct.is_empty();
         self.nodes.push(Bound { link, unit: node.unit.clone(), node, links });
         self.by_link.insert(link, n);
         n
@@ -372,6 +369,13 @@ impl Machine {
     pub fn live(&mut self, set: u32) -> &ByteSet {
         self.ensure(set);
         &self.sets[set as usize].live
+    }
+
+    /// The same where it is known already.
+    #[inline]
+    pub fn known_live(&self, set: u32) -> Option<ByteSet> {
+        let s = &self.sets[set as usize];
+        s.expanded.then_some(s.live)
     }
 
     #[inline]
