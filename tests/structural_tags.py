@@ -1,7 +1,7 @@
 """Random structural tags, and what they mean, read off `docs/structural-tags.md`: slow, with positions and sets.
 
 `matches(format, text)` tries every place where a part may end. Leaves are `const_string`, `regex` and `json_schema`;
-tokens are not part of this reference.
+formats on tokens are not part of this reference. A special token in a string is one of the characters of `SPECIAL`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 Format = dict[str, Any]
 Ends = set[int]
+
+SPECIAL = "\ue000\ue001"
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Reference:
         found = Ends()
         for e in range(at, min(len(self.text), at + most) + 1):
             body = self.text[at:e]
-            if any(x in body for x in excludes):
+            if any(x in body for x in excludes) or any(c in SPECIAL for c in body):
                 continue
             if tail is None or tail.open:
                 found |= tail.after(e) if tail else {e}
@@ -184,13 +186,19 @@ class Reference:
             for e in range(start, len(self.text) + 1):
                 segment = self.text[start:e]
                 ending = lambda words, s=segment: [w for w in words if w and s.endswith(w)]  # noqa: E731
-                clear = not triggered and not excluded and not ending([*excludes, *stops, *handlers])
+                # A special token must be part of what ends the text or opens a tag.
+                tokens = [start + i for i, c in enumerate(segment) if c in SPECIAL]
+                clear = not triggered and not excluded and not tokens and not ending([*excludes, *stops, *handlers])
                 if clear and (tail is None or tail.open):
                     found |= tail.after(e) if tail else {e}
                 stop = max(ending(stops), key=len, default=None)
                 if stop is not None:
                     b = e - len(stop)
-                    if all(b < y for y in excluded) and all(b <= x for x, _ in triggered) and tail:
+                    if (
+                        all(b < y for y in excluded)
+                        and all(b <= x for x in [t[0] for t in triggered] + tokens)
+                        and tail
+                    ):
                         found |= tail.after(e)
                     break
                 if ending(excludes):
@@ -199,7 +207,7 @@ class Reference:
                 if trigger is None or excluded:
                     continue
                 b = e - len(trigger)
-                if all(b <= x for x, _ in triggered):
+                if all(b <= x for x in [t[0] for t in triggered] + tokens):
                     goes_on = "".join(
                         p[n] for p in patterns for n in range(len(trigger), len(p)) if segment.endswith(p[:n])
                     )
@@ -253,13 +261,25 @@ def _schema_pattern(schema: Any) -> str:
 
 
 STRINGS = ["a", "b", "ab", "ba", "<", "<a", "<b", "a>", "bab", ">"]
+TOKEN_STRINGS = [
+    "a",
+    "b",
+    "ab",
+    "<a",
+    ">",
+    *SPECIAL,
+    *(f"{t}{x}" for t in SPECIAL for x in "a<"),
+    "a" + SPECIAL[0],
+    SPECIAL,
+]
 
 
 class Generator:
     """Random formats over a small alphabet, so that ends, triggers and excluded strings meet."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, strings: Sequence[str] = STRINGS) -> None:
         self.rng = rng
+        self.strings_used = strings
 
     def format(self, depth: int = 3) -> Format:
         rng = self.rng
@@ -273,10 +293,10 @@ class Generator:
         return rng.choice(makers)()
 
     def string(self, empty: float = 0.0) -> str:
-        return "" if self.rng.random() < empty else self.rng.choice(STRINGS)
+        return "" if self.rng.random() < empty else self.rng.choice(self.strings_used)
 
     def strings(self, most: int) -> list[str]:
-        return sorted(set(self.rng.choices(STRINGS, k=self.rng.randint(0, most))))
+        return sorted(set(self.rng.choices(self.strings_used, k=self.rng.randint(0, most))))
 
     def const(self) -> Format:
         return {"type": "const_string", "value": self.string(0.1)}
@@ -340,8 +360,8 @@ class Generator:
         }
 
 
-def random_texts(rng: random.Random, count: int) -> list[str]:
-    pieces = [*STRINGS, "x", '"ab"', "true", "é"]
+def random_texts(rng: random.Random, count: int, strings: Sequence[str] = STRINGS) -> list[str]:
+    pieces = [*strings, "x", '"ab"', "true", "é"]
     return sorted({"".join(rng.choices(pieces, k=rng.randint(0, 5))) for _ in range(count)})
 
 
@@ -377,7 +397,7 @@ def derive(rng: random.Random, node: Format) -> str:
     return text
 
 
-def mutated(rng: random.Random, text: str) -> str:
+def mutated(rng: random.Random, text: str, strings: Sequence[str] = STRINGS) -> str:
     """`text` with a piece put in, taken out or written twice."""
     i, j = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
-    return rng.choice([text[:i] + rng.choice(STRINGS) + text[i:], text[:i] + text[j:], text[:j] + text[i:]])
+    return rng.choice([text[:i] + rng.choice(strings) + text[i:], text[:i] + text[j:], text[:j] + text[i:]])

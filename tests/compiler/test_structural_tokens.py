@@ -1,12 +1,15 @@
 """Structural tags on tokens: by id and by text, special and added tokens as markers, tokens that end the text."""
 
+import json
+import random
 from typing import Any
 
 import pytest
 
 from gramary.compiler import Compiler, UnsatisfiableSchema, Vocabulary
 from gramary.runtime._core import CompiledGrammar, Matcher
-from tests.structural_tags import Format
+from tests.structural_tags import SPECIAL as STANDINS
+from tests.structural_tags import TOKEN_STRINGS, Format, Generator, derive, matches, mutated, random_texts
 
 BYTES = [bytes([i]) for i in range(256)]
 WORDS = [b"hello", b"<call>", b"</call>", b"<|call|>", b"<|end|>", b"</s>", b"ab"]
@@ -198,3 +201,84 @@ def test_excluded_texts_in_json_strings(compiler: Compiler) -> None:
         assert not accepts(grammar, text), text
     with pytest.raises(UnsatisfiableSchema):
         compiled(compiler, {"type": "json_schema", "json_schema": {"const": "axxb"}, "excludes": ["xx"]})
+
+
+NAMES = dict(zip(STANDINS, ("<|call|>", "<|end|>"), strict=True))
+TOKENS = dict(zip(STANDINS, (SPECIAL, SPECIAL_END), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_formats_with_special_tokens(compiler: Compiler, seed: int) -> None:
+    """Special tokens anywhere in triggers, begins, ends, patterns, constants and excluded strings."""
+    rng = random.Random(seed)
+    for _ in range(50):
+        node = Generator(rng, TOKEN_STRINGS).format()
+        texts = [derive(rng, node) for _ in range(12)]
+        texts += [mutated(rng, t, TOKEN_STRINGS) for t in texts] + random_texts(rng, 10, TOKEN_STRINGS)
+        texts = sorted({t for t in texts if len(t) < 30})
+        expected = {t: matches(node, t) for t in texts}
+        written = json.dumps(node, ensure_ascii=False)
+        for character, name in NAMES.items():
+            written = written.replace(character, name)
+        try:
+            grammar = compiled(compiler, json.loads(written))
+        except UnsatisfiableSchema:
+            assert not any(expected.values()), node
+            continue
+        for text in texts:
+            tokens = [p for c in text for p in ([TOKENS[c]] if c in TOKENS else [c])]
+            assert accepts(grammar, *tokens) == expected[text], (json.dumps(node), text)
+
+
+SCHEMA = {"type": "json_schema", "json_schema": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+WRAPPED = {"type": "sequence", "elements": [const('{"name": "f", "arguments": '), SCHEMA, const("}")]}
+
+
+@pytest.mark.parametrize("content", [SCHEMA, WRAPPED], ids=["json", "json among constants"])
+@pytest.mark.parametrize("end", ["<|end|>", ["<|end|>", "</call>"], token("<|end|>")], ids=str)
+@pytest.mark.parametrize("begin", ["<|call|>", "<|call|>f:", token("<|call|>"), "a<|call|><|end|>"], ids=str)
+def test_json_in_tags_with_tokens_is_bounded(compiler: Compiler, begin: Any, end: Any, content: Format) -> None:
+    """Whitespace and digits inside come to an end, text around does not; the mask is what can be taken."""
+    tag = {"type": "tag", "begin": begin, "content": content, "end": end}
+    if isinstance(begin, str):
+        node = {"type": "triggered_tags", "triggers": [begin.removesuffix("f:")], "tags": [tag]}
+    else:
+        node = {"type": "token_triggered_tags", "trigger_tokens": ["<|call|>"], "tags": [tag]}
+    grammar = compiled(compiler, node)
+    written = begin if isinstance(begin, str) else "<|call|>"
+    opened: list[int | str] = [{"<|call|>": SPECIAL, "<|end|>": SPECIAL_END}.get(p, p) for p in split(written)]
+    before, after = ('{"name": "f", "arguments": ', "}") if content is WRAPPED else ("", "")
+    free = " " * 200 + "1" * 200
+    assert accepts(grammar, free, *opened, before + '{ "n": 12}' + after, SPECIAL_END, free)
+    for body in ("{" + " " * 80, '{"n": ' + "1" * 150):
+        assert not accepts(grammar, *opened, before + body + "}" + after, SPECIAL_END)
+    matcher = grammar.matcher()
+    for part in ids(*opened, before + '{"n": 1}' + after, SPECIAL_END):
+        assert matcher.accept_token(part)
+    events = matcher.tag_events()
+    assert [(what, number) for what, number, _ in events] == [("open", 0), ("close", 0)]
+
+
+def split(text: str) -> list[str]:
+    """A text cut at the special tokens."""
+    import re
+
+    return [p for p in re.split(r"(<\|call\|>|<\|end\|>)", text) if p]
+
+
+def test_markers_are_not_spelled_out_by_tokens(compiler: Compiler) -> None:
+    """Wherever tokens are free: however the marker is cut, and with what is no text in between or not."""
+    tag = {"type": "tag", "begin": token("<call>"), "content": {"type": "any_tokens"}, "end": token("</call>")}
+    node = {"type": "token_triggered_tags", "trigger_tokens": ["<call>"], "tags": [tag]}
+    grammar = compiled(compiler, node)
+    assert accepts(grammar, "<cal<<call", HELLO, ">", CALL, "</call", END_CALL, "<cal", SPECIAL, "l>")
+    for spelled in ("<call>", "<<call>", "x</call>", "</cal</call>", "<call</call>"):
+        assert not accepts(grammar, spelled), spelled
+        assert not accepts(grammar, CALL, spelled, END_CALL), spelled
+        free = compiled(compiler, node, forbid_spelled_markers=False)
+        assert accepts(free, spelled), spelled
+    rules = [[CALL, {"type": "any_tokens"}]]
+    dispatch = compiled(compiler, {"type": "token_dispatch", "rules": rules, "loop": False})
+    assert accepts(dispatch, "<call", CALL, "<cal")
+    assert not accepts(dispatch, "<call>")
+    assert not accepts(dispatch, CALL, "<call>")

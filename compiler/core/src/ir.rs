@@ -10,6 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::fsm::DEAD;
+
 /// Index of a rule in [`Grammar::rules`].
 pub type RuleId = u32;
 
@@ -87,6 +89,36 @@ pub enum Expr {
     Sub(Box<Expr>, Box<Expr>),
     /// A finished automaton over bytes, deterministic.
     Automaton(std::sync::Arc<Dfa>),
+    /// Any number of tokens without some runs of them.
+    Tokens(std::sync::Arc<TokenRuns>),
+}
+
+/// A deterministic automaton over tokens, in which every state accepts. A token that a state does not name leads to
+/// state 0, the start; one that it names with [`DEAD`] must not follow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TokenRuns {
+    /// Sorted by token.
+    pub states: Vec<Vec<(u32, u32)>>,
+}
+
+impl TokenRuns {
+    /// The same without some tokens, wherever they stand.
+    pub fn excluding(&self, tokens: &[u32]) -> TokenRuns {
+        let without = |edges: &Vec<(u32, u32)>| {
+            let kept = edges.iter().filter(|e| !tokens.contains(&e.0)).copied();
+            let mut edges: Vec<(u32, u32)> = kept.chain(tokens.iter().map(|&t| (t, DEAD))).collect();
+            edges.sort_unstable();
+            edges.dedup();
+            edges
+        };
+        TokenRuns { states: self.states.iter().map(without).collect() }
+    }
+
+    /// The tokens that must not stand at the start.
+    pub fn never_first(&self) -> Vec<u32> {
+        let start = self.states.first().map_or(&[][..], Vec::as_slice);
+        start.iter().filter(|e| e.1 == DEAD).map(|e| e.0).collect()
+    }
 }
 
 /// A deterministic automaton over bytes. State 0 is the start.

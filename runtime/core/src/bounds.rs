@@ -2,12 +2,15 @@
 //!
 //! A grammar of JSON lets whitespace and digits go on for ever, and a model that likes them would. Counting them in the
 //! grammar would make states of numbers and of every gap, so they are counted here, over the text: a string ends at its
-//! quote, everything else is outside. A byte beyond a bound is refused only where another kind of byte may follow (or the
-//! text may end), so a bound never leads into a dead end and never makes a value impossible.
+//! quote, everything else is outside. A byte beyond a bound is refused where another kind of byte may follow, or a token, or
+//! where the text may end. Where only bytes of its kind may follow (the zeros of `1e000`, the digits up to a multiple of 5), it
+//! must bring such a place nearer ([`way_out`]). So a bound never leads into a dead end, and a run beyond it always ends.
 //!
 //! Among tags, only what is inside of one is read as JSON.
 
+use gramary_compiler::machine::Machine;
 use gramary_compiler::vocab::{TokenKind, Vocabulary};
+use rustc_hash::FxHashSet;
 
 /// What is bounded. The same units serve all bounds: they are no part of a source's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +54,7 @@ enum Mode {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verdict {
     Fine,
-    /// Refused, unless only bytes of this kind may stand here.
+    /// Refused, unless only bytes of this kind may stand here and it brings another kind nearer.
     Beyond(fn(u8) -> bool),
     Never,
 }
@@ -112,9 +115,46 @@ impl Lexer {
         Some((left(bounds.whitespace, !self.digits), left(bounds.digits, self.digits)))
     }
 
+    /// Between the tokens of JSON.
+    pub fn is_outside(&self) -> bool {
+        self.mode == Mode::Outside
+    }
+
     pub fn is_off(&self) -> bool {
         self.mode == Mode::Off
     }
+}
+
+/// Most sets looked at for a way out.
+const MOST_SETS: usize = 1 << 14;
+
+/// The least number of bytes of a kind after which something else may follow: another kind of byte, a token, or the end of
+/// the text. `None` if there is no such place, or it is very far.
+pub(crate) fn way_out(machine: &mut Machine, set: u32, kind: fn(u8) -> bool) -> Option<u32> {
+    let mut seen: FxHashSet<u32> = FxHashSet::from_iter([set]);
+    let mut layer = vec![set];
+    for distance in 0.. {
+        let mut next = vec![];
+        for &at in &layer {
+            if machine.is_done(at) || machine.find_takes_tokens(at) {
+                return Some(distance);
+            }
+            for b in machine.next_bytes(at, 256) {
+                if !kind(b) {
+                    return Some(distance);
+                }
+                let to = machine.step(at, b);
+                if seen.insert(to) {
+                    next.push(to);
+                }
+            }
+        }
+        if next.is_empty() || seen.len() > MOST_SETS {
+            break;
+        }
+        layer = next;
+    }
+    None
 }
 
 /// The tokens of a vocabulary that hold runs, longest first.

@@ -18,7 +18,7 @@ use gramary_compiler::Limits;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::bounds::Bounds;
+use crate::bounds::{Bounds, Lexer};
 use crate::matcher::Record;
 use crate::table::{Table, Tokens};
 
@@ -30,6 +30,16 @@ pub struct TagMap {
     pub inside: FxHashMap<Link, u32>,
     /// Tags whose content is not JSON: bounds do not look at them.
     pub other: FxHashSet<u32>,
+}
+
+impl TagMap {
+    /// How what comes after the begin of `tag` is read for the bounds.
+    pub(crate) fn lexer(&self, tag: Option<u32>) -> Lexer {
+        match tag.is_some_and(|t| !self.other.contains(&t)) {
+            true => Lexer::START,
+            false => Lexer::OFF,
+        }
+    }
 }
 
 /// The states of a choice; see `gramary_compiler::tools::choice` for their numbering.

@@ -430,8 +430,12 @@ impl Matcher {
         }
         let Access::Write(table) = access else { return None };
         step.set = table.machine.union(itself, spelled.map_or(DEAD_SET, |s| s.set));
-        if self.grammar.tags.is_some() {
+        if let Some(tags) = &self.grammar.tags {
+            let read = spelled.map_or(from.tag, |s| s.tag);
             self.watch(table, &mut step, events);
+            if read != step.tag {
+                step.lexer = tags.lexer(step.tag);
+            }
         }
         Some(Some(step))
     }
@@ -492,8 +496,8 @@ impl Matcher {
                     step.lexer = Lexer::OFF;
                     return Some(true);
                 }
-                (None, Some(opened)) => {
-                    step.lexer = if tags.other.contains(&opened) { Lexer::OFF } else { Lexer::START };
+                (None, opened) => {
+                    step.lexer = tags.lexer(opened);
                     // The byte is the last of the tag's begin, unless the tag shows one byte late.
                     if events.back().is_some_and(|e| e.at == step.at) {
                         return Some(true);
@@ -507,9 +511,11 @@ impl Matcher {
             Verdict::Never => Some(false),
             Verdict::Beyond(kind) => {
                 let Access::Write(table) = access else { return None };
-                let machine = &mut table.machine;
-                let forced = !machine.is_done(before) && machine.next_bytes(before, 256).into_iter().all(kind);
-                Some(forced)
+                Some(match (table.way_out(before, kind), step.set) {
+                    (None, _) => true,
+                    (Some(0), _) => false,
+                    (Some(far), after) => table.way_out(after, kind).is_some_and(|near| near < far),
+                })
             }
         }
     }
@@ -517,14 +523,29 @@ impl Matcher {
     /// Take the tokens out of a row that would go beyond a bound. `None`: a memo is missing.
     fn within_bounds(&self, access: &mut Access<'_>, step: Step, row: &mut [u32], strings: &mut Strings) -> Option<()> {
         let (bounds, runs) = (&self.grammar.bounds, &self.grammar.tokens.bounded);
-        if bounds.ascii && !step.lexer.is_off() {
-            row.iter_mut().zip(runs.ascii.iter()).for_each(|(w, a)| *w &= a);
-        }
         let set = |row: &[u32], t: u32| row[t as usize / 32] >> (t % 32) & 1 == 1;
         let mut ignored = VecDeque::new();
-        let (spaces, digits) = step.lexer.room(bounds).unwrap_or((u32::MAX, u32::MAX));
+        // As itself a token is within all bounds.
+        let as_tokens = access.takes_tokens(step.set)?;
+        if bounds.ascii && !step.lexer.is_off() {
+            for (i, ascii) in runs.ascii.iter().enumerate() {
+                let mut beyond = row.get(i).map_or(0, |w| w & !ascii);
+                row[i] &= ascii;
+                while as_tokens && beyond != 0 {
+                    let bit = beyond.trailing_zeros();
+                    beyond &= beyond - 1;
+                    if self.advance(access, step, i as u32 * 32 + bit, &mut ignored, strings)?.is_some() {
+                        row[i] |= 1 << bit;
+                    }
+                }
+            }
+        }
+        // Outside of JSON a token may open a tag and go on inside.
+        let whole = (bounds.whitespace, bounds.digits);
+        let inside = if step.lexer.is_off() { whole } else { (u32::MAX, u32::MAX) };
+        let (spaces, digits) = step.lexer.room(bounds).unwrap_or(inside);
         // A set that loops on whitespace has another way on: nothing beyond the room is forced.
-        let mut free: Option<bool> = None;
+        let mut free: Option<bool> = (as_tokens || step.lexer.is_off()).then_some(false);
         for t in beyond(&runs.spaces, spaces) {
             if !set(row, t) {
                 continue;
@@ -533,15 +554,13 @@ impl Matcher {
                 Some(known) => known,
                 None => *free.insert(self.loops_on_space(access, step.set)?),
             };
-            let bytes = self.grammar.tokens.vocab.bytes(t);
-            if free || self.advance_bytes(access, step, bytes, &mut ignored, strings)?.is_none() {
+            if free || self.advance(access, step, t, &mut ignored, strings)?.is_none() {
                 row[t as usize / 32] &= !(1 << (t % 32));
             }
         }
         let inner = bounds.whitespace.min(bounds.digits);
         for t in beyond(&runs.digits, digits).chain(beyond(&runs.inner, inner)) {
-            let bytes = self.grammar.tokens.vocab.bytes(t);
-            if set(row, t) && self.advance_bytes(access, step, bytes, &mut ignored, strings)?.is_none() {
+            if set(row, t) && self.advance(access, step, t, &mut ignored, strings)?.is_none() {
                 row[t as usize / 32] &= !(1 << (t % 32));
             }
         }

@@ -18,7 +18,7 @@ use gramary_compiler::{Budget, CompileError, Limits, Result};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::bounds::Bounds;
+use crate::bounds::{Bounds, Lexer};
 use crate::engine::{Compiled, Engine, SchemaOptions, Source, StyledOptions};
 use crate::grammar::{Grammar, TagMap, TagStates};
 
@@ -208,7 +208,7 @@ impl Engine {
                         for t in tags.iter() {
                             let inside = made[t.content as usize].clone().map(|n| (Link::Local(n), t.number));
                             assembly.tags.inside.extend(inside);
-                            if !is_json(&plan.parts[t.content as usize]) {
+                            if !is_json(&plan.parts, t.content) {
                                 assembly.tags.other.insert(t.number);
                             }
                         }
@@ -435,8 +435,39 @@ fn each_hole(e: &mut Expr, change: &mut impl FnMut(&mut Expr)) {
     }
 }
 
-fn is_json(part: &Part<'_>) -> bool {
-    matches!(part, Part::Source { content: Content::Schema { style: Style::Json, .. }, .. })
+/// Whether all of a part can be read as JSON for the bounds: JSON, or JSON among constants that leave no string open.
+fn is_json(parts: &[Part<'_>], part: u32) -> bool {
+    let grammar = match &parts[part as usize] {
+        Part::Source { content, .. } => return matches!(content, Content::Schema { style: Style::Json, .. }),
+        Part::Skeleton { grammar, .. } => grammar,
+        Part::Choice { .. } => return false,
+    };
+    let Some(Body::Expr(root)) = grammar.rules.get(grammar.root as usize).map(|r| &r.body) else { return false };
+    let mut lexer = Lexer::START;
+    let mut found = false;
+    let mut items: Vec<&Expr> = vec![root];
+    while let Some(e) = items.pop() {
+        match e {
+            Expr::Seq(v) => items.extend(v.iter().rev()),
+            Expr::Bytes(text) => text.iter().for_each(|&b| {
+                lexer.feed(&Bounds::NONE, b);
+            }),
+            Expr::Empty | Expr::Token(_) => {}
+            // Ends, one of which comes last.
+            Expr::Alt(ways) if items.is_empty() => return found && ways.iter().all(is_constant),
+            // Parts come after those that they refer to.
+            Expr::Hole(inner) if *inner < part && lexer.is_outside() && is_json(parts, *inner) => found = true,
+            _ => return false,
+        }
+    }
+    found
+}
+
+fn is_constant(e: &Expr) -> bool {
+    match e {
+        Expr::Seq(v) => v.iter().all(is_constant),
+        e => matches!(e, Expr::Empty | Expr::Bytes(_) | Expr::Token(_)),
+    }
 }
 
 fn source_of(content: &Content, options: &StructuralOptions) -> Source {

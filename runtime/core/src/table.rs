@@ -15,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::bounds;
 use crate::exchange::{Offers, Recorder, Slot};
 
 /// The vocabulary with what masks need of it; one per tokenizer.
@@ -23,7 +24,7 @@ pub struct Tokens {
     pub vocab: Vocabulary,
     pub masks: VocabMasks,
     /// What bounds look at.
-    pub bounded: crate::bounds::Runs,
+    pub bounded: bounds::Runs,
     /// What grammars with distinct strings look at, once there is one.
     quoted: OnceLock<crate::distinct::Quoted>,
     pub hits: AtomicU64,
@@ -65,7 +66,7 @@ pub struct Loaded {
 impl Tokens {
     pub fn new(vocab: Vocabulary) -> Tokens {
         let masks = VocabMasks::of(&vocab);
-        let bounded = crate::bounds::Runs::of(&vocab);
+        let bounded = bounds::Runs::of(&vocab);
         Tokens {
             bounded,
             quoted: OnceLock::new(),
@@ -206,6 +207,8 @@ pub struct Table {
     bytes: usize,
     /// Where each set stands among tags, as the matcher encodes it; [`UNKNOWN`] until somebody asks.
     places: Vec<AtomicU32>,
+    /// How far sets beyond a bound are from a way out; see [`bounds::way_out`]. By set, and whether the kind is digits.
+    ways_out: FxHashMap<(u32, bool), Option<u32>>,
 }
 
 impl Table {
@@ -227,6 +230,7 @@ impl Table {
             entry_of: FxHashMap::default(),
             bytes: 0,
             places: vec![],
+            ways_out: FxHashMap::default(),
         }
     }
 
@@ -518,6 +522,7 @@ impl Table {
             + self.recipe_of.len() * 4
             + self.entry_of.len() * 24
             + self.places.len() * 4
+            + self.ways_out.len() * 16
     }
 
     pub fn counts(&self) -> (usize, usize) {
@@ -534,5 +539,17 @@ impl Table {
         self.entry_of = FxHashMap::default();
         self.bytes = 0;
         self.places = vec![];
+        self.ways_out = FxHashMap::default();
+    }
+
+    /// How many bytes of a kind a set is away from something else; see [`bounds::way_out`].
+    pub(crate) fn way_out(&mut self, set: u32, kind: fn(u8) -> bool) -> Option<u32> {
+        let key = (set, kind(b'0'));
+        if let Some(&known) = self.ways_out.get(&key) {
+            return known;
+        }
+        let found = bounds::way_out(&mut self.machine, set, kind);
+        self.ways_out.insert(key, found);
+        found
     }
 }

@@ -218,6 +218,17 @@ impl Writer<'_> {
                     }
                 }
             }
+            Expr::Tokens(runs) => {
+                self.byte(18);
+                self.word(runs.states.len() as u32);
+                for edges in &runs.states {
+                    self.word(edges.len() as u32);
+                    for &(token, to) in edges {
+                        self.word(token);
+                        self.word(to);
+                    }
+                }
+            }
         }
         if self.buffer.len() > 1 << 16 {
             self.hasher.update(&self.buffer);

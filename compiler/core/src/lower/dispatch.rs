@@ -20,7 +20,7 @@
 //! longer pattern.
 //!
 //! A state is thus a node of the automaton and what is *owed*: nothing, or a pattern of at least so many of the last
-//! bytes, perhaps a stop.
+//! bytes, perhaps a stop. A pattern that holds tokens is owed from the first of them on: free text holds none.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -519,7 +519,9 @@ impl Build<'_> {
     fn edges(&mut self, list: &[(u64, u32)], owed: Owed) -> Result<(Vec<Edge>, Vec<TokenEdge>)> {
         let (mut edges, mut tokens) = (Vec::with_capacity(list.len()), vec![]);
         for &(symbol, to) in list {
-            let (act, target) = self.into(to, owed)?;
+            // Text holds no token but those of patterns: one that is begun with a token, or goes on with it, is owed.
+            let least = u32::from(symbol >= 256);
+            let (act, target) = self.into(to, Owed { length: owed.length.max(least), ..owed })?;
             match u8::try_from(symbol) {
                 Ok(b) => edges.push(Edge { lo: b, hi: b, act, target }),
                 Err(_) if target == DEAD => {}

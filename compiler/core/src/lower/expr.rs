@@ -30,7 +30,7 @@ use crate::error::{CompileError, Result};
 use crate::fsm::{
     Callee, Edge, Fsm, KeyRegister, Op, RefEdge, TokenEdge, ANY_TOKEN, DEAD, NONE, PLAIN, REJECT, UNBOUNDED,
 };
-use crate::ir::{Dfa, Expr};
+use crate::ir::{Dfa, Expr, TokenRuns};
 use crate::limits::Budget;
 
 use super::chars;
@@ -282,6 +282,13 @@ impl<'a> Builder<'a> {
                 }
                 self.splice_dfa(dfa, from, to)?;
             }
+            Expr::Tokens(runs) => {
+                self.only_outside("a set of tokens")?;
+                if !nonempty {
+                    self.epsilon(from, PLAIN, to);
+                }
+                self.token_runs(runs, from, to)?;
+            }
         }
         Ok(())
     }
@@ -501,6 +508,24 @@ impl<'a> Builder<'a> {
         if !dfa.states.is_empty() {
             let edges = self.nfa.states[base as usize].edges.clone();
             self.nfa.states[from as usize].edges.extend(edges);
+        }
+        Ok(())
+    }
+
+    /// Like [`ExprBuilder::splice_dfa`], over tokens. The way in has a state of its own, as in [`Expr::TokenExcept`].
+    fn token_runs(&mut self, runs: &TokenRuns, from: u32, to: u32) -> Result<()> {
+        let n = runs.states.len() as u32;
+        let base = self.extend(runs.states.len() + 1)?;
+        self.epsilon(from, PLAIN, base + n);
+        for (i, edges) in (0..).zip(&runs.states).chain(runs.states.first().map(|start| (n, start))) {
+            for &(token, target) in edges {
+                let target = if target < n { base + target } else { DEAD };
+                self.token(base + i, token, PLAIN, target);
+            }
+            self.token(base + i, ANY_TOKEN, PLAIN, base);
+            if i < n {
+                self.epsilon(base + i, PLAIN, to);
+            }
         }
         Ok(())
     }

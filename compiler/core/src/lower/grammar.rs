@@ -434,6 +434,7 @@ fn nonempty(e: &Expr, facts: &Facts) -> bool {
         Expr::Rule(r) | Expr::Call { rule: r, .. } => facts.nonempty[*r as usize],
         Expr::Token(_) | Expr::TokenExcept(_) | Expr::Hole(_) | Expr::And(_) | Expr::Sub(..) => true,
         Expr::Automaton(d) => d.states.iter().any(|s| !s.edges.is_empty()),
+        Expr::Tokens(t) => !t.states.is_empty(),
     }
 }
 

@@ -53,7 +53,7 @@ impl<'a> Naive<'a> {
         let one = |ok: bool, n: usize| if ok { Ends::from([at + n]) } else { Ends::new() };
         match e {
             Expr::Empty => one(true, 0),
-            Expr::Never | Expr::Token(_) | Expr::TokenExcept(_) | Expr::Hole(_) => Ends::new(),
+            Expr::Never | Expr::Token(_) | Expr::TokenExcept(_) | Expr::Tokens(_) | Expr::Hole(_) => Ends::new(),
             Expr::Bytes(b) => one(self.text[at..].starts_with(b), b.len()),
             Expr::Class(c) => match self.text.get(at) {
                 Some(b) => one(c.iter().any(|(lo, hi)| lo <= b && b <= hi), 1),

@@ -1,8 +1,12 @@
 //! Texts that are tokens: special tokens inside the strings of a structural tag.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use crate::ir::token_in_pattern;
+use super::spelled::tokens_without;
+use crate::ir::{token_in_pattern, TokenRuns};
 use crate::vocab::{TokenKind, Vocabulary};
 
 /// The special tokens of a vocabulary by their text.
@@ -14,7 +18,12 @@ pub struct Markers {
     by_text: FxHashMap<Box<[u8]>, u32>,
     /// Lengths that occur, by first byte, longest first.
     lengths: FxHashMap<u8, Vec<usize>>,
+    /// Tokens that spell out none of some texts, by the texts: they take a walk over the vocabulary to find.
+    unspelled: Mutex<FxHashMap<Vec<Vec<u8>>, Arc<TokenRuns>>>,
 }
+
+/// Sets of markers remembered; a server sees one or two.
+const MOST_UNSPELLED: usize = 32;
 
 /// A stretch of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +76,20 @@ impl Markers {
             pieces.push(Piece::Bytes(bytes[from..].to_vec()));
         }
         pieces
+    }
+
+    /// Any number of tokens that do not spell out one of `texts`.
+    pub fn unspelled(&self, texts: &[Vec<u8>], vocab: &Vocabulary) -> Arc<TokenRuns> {
+        if let Some(known) = self.unspelled.lock().get(texts) {
+            return known.clone();
+        }
+        let found = Arc::new(tokens_without(texts, vocab));
+        let mut known = self.unspelled.lock();
+        if known.len() >= MOST_UNSPELLED {
+            known.clear();
+        }
+        known.insert(texts.to_vec(), found.clone());
+        found
     }
 
     /// A string as a pattern of free text; see [`DispatchRule`](crate::ir::DispatchRule).

@@ -10,6 +10,7 @@ pub mod format;
 mod json;
 pub mod markers;
 pub mod plan;
+mod spelled;
 pub mod xml;
 
 pub use markers::Markers;

@@ -12,13 +12,17 @@
 //!
 //! The *tail* of an expression is the end of the enclosing tag, built into what it ends: only so can free text know it.
 
+mod free;
+mod tags;
+mod used;
+
 use std::borrow::Cow;
 
+use self::free::{ends_free, one_text, shortest};
 use super::format::{self, Begin, End, Format, Node, Schema, Style, Tag, TokenRef};
 use super::markers::{token_of_text, Markers};
-use crate::ebnf::token_dispatch;
 use crate::error::{CompileError, Result};
-use crate::ir::{pattern_expr, token_in_pattern, Body, DispatchRule, Expr, Grammar, Rule, RuleId};
+use crate::ir::{pattern_expr, token_in_pattern, Body, Expr, Grammar, Rule};
 use crate::limits::Budget;
 use crate::vocab::{TokenKind, Vocabulary};
 
@@ -267,13 +271,14 @@ impl<'a> Planner<'_, 'a> {
             Format::Grammar(text) => self.source(Content::Ebnf, text.clone(), format!("{pointer}/grammar")),
             Format::Regex(text) => self.source(Content::Regex, text.clone(), format!("{pointer}/pattern")),
             Format::Token(token) => Expr::Token(self.token(token, pointer)?),
-            Format::ExcludeToken(tokens) => Expr::TokenExcept(self.token_list(tokens, pointer)?),
+            Format::ExcludeToken(tokens) => self.free_token(self.token_list(tokens, pointer)?),
             Format::AnyTokens { excludes, max_tokens } => {
                 let mut except = self.token_list(excludes, pointer)?;
                 except.extend(&around.tokens);
-                except.sort_unstable();
-                except.dedup();
-                Expr::TokenExcept(except).repeat(0, *max_tokens)
+                match max_tokens {
+                    None => self.free_tokens(except),
+                    Some(most) => self.free_token(except).repeat(0, Some(*most)),
+                }
             }
             Format::Text { excludes, max_tokens, max_chars } => {
                 return self.text(node, excludes, (*max_tokens, *max_chars), around, tail)
@@ -315,11 +320,12 @@ impl<'a> Planner<'_, 'a> {
             },
             Format::Tag(tag) => return self.tag(tag, around, tail),
             Format::Triggered { triggers, tags, at_least_one, stop_after_first, excludes } => {
-                let all = if *at_least_one { Some(self.choice(tags, &[], around)?) } else { None };
+                let tags = self.numbered(tags);
+                let all = if *at_least_one { Some(self.choice_of(&tags, &[], around)?) } else { None };
                 if let (Some(all), true) = (&all, *stop_after_first) {
                     seq([all.clone()])
                 } else {
-                    let handlers = self.group(triggers, tags, around, pointer)?;
+                    let handlers = self.group(triggers, &tags, around, pointer)?;
                     let text = self.free(handlers, excludes, *stop_after_first, around, tail, pointer)?;
                     return Ok(seq(all.into_iter().chain([text])));
                 }
@@ -339,7 +345,8 @@ impl<'a> Planner<'_, 'a> {
                 return self.free(shortest(handlers), excludes, !*looped, around, tail, pointer);
             }
             Format::Separated { tags, separator, at_least_one, stop_after_first } => {
-                let one = self.choice(tags, &[], around)?;
+                let tags = self.numbered(tags);
+                let one = self.choice_of(&tags, &[], around)?;
                 let many = match stop_after_first {
                     true => one,
                     false => {
@@ -355,7 +362,6 @@ impl<'a> Planner<'_, 'a> {
             }
             Format::TokenTriggered { triggers, tags, at_least_one, stop_after_first, excludes } => {
                 let triggers = self.token_list(triggers, &format!("{pointer}/trigger_tokens"))?;
-                let mut ways = vec![];
                 for tag in tags {
                     let Begin::Token(begin) = &tag.begin else {
                         let message = "the tags of token_triggered_tags begin with a token";
@@ -366,14 +372,20 @@ impl<'a> Planner<'_, 'a> {
                         let message = "the begin of a tag must be one of the trigger tokens; add it to them";
                         return Err(CompileError::invalid(format!("{}/begin", tag.pointer), message));
                     }
-                    ways.push(self.tag(tag, around, None)?);
                 }
+                let tags = self.numbered(tags);
+                let one = match tags.is_empty() {
+                    true => Expr::Never,
+                    false => self.choice_of(&tags, &[], around)?,
+                };
                 let mut except = self.token_list(excludes, &format!("{pointer}/exclude_tokens"))?;
                 except.extend(triggers.iter().chain(&around.tokens));
-                let first = at_least_one.then(|| alt(ways.clone()));
-                match (first, *stop_after_first) {
-                    (Some(one), true) => one,
-                    (first, once) => seq(first.into_iter().chain([token_dispatch(except, ways, !once)])),
+                match (*at_least_one, *stop_after_first) {
+                    (true, true) => one,
+                    (first, once) => {
+                        let text = self.token_dispatch(except, vec![one.clone()], !once);
+                        seq(first.then_some(one).into_iter().chain([text]))
+                    }
                 }
             }
             Format::TokenDispatch { rules, looped, excludes } => {
@@ -385,7 +397,7 @@ impl<'a> Planner<'_, 'a> {
                     except.push(id);
                     ways.push(seq([Expr::Token(id), self.expr(node, around, None)?]));
                 }
-                token_dispatch(except, ways, *looped)
+                self.token_dispatch(except, ways, *looped)
             }
         };
         Ok(seq([body, self.ending(tail)]))
@@ -404,395 +416,5 @@ impl<'a> Planner<'_, 'a> {
         let content =
             Content::Schema { style: *style, any_order: *any_order, max_whitespace: *max_whitespace, excludes };
         self.source(content, text.clone(), format!("{pointer}/json_schema"))
-    }
-
-    /// A tag with its begin, and the tail after it.
-    fn tag(&mut self, tag: &Tag<'a>, around: &Around, tail: Option<&Ends>) -> Result<Expr> {
-        let begin = match &tag.begin {
-            Begin::Text(text) => self.string(text),
-            Begin::Token(token) => Expr::Token(self.token(token, &format!("{}/begin", tag.pointer))?),
-        };
-        self.tags += 1;
-        Ok(seq([begin, self.inside(tag, around, tail)?]))
-    }
-
-    /// The content of a tag, its end, and the tail after it.
-    fn inside(&mut self, tag: &Tag<'a>, around: &Around, tail: Option<&Ends>) -> Result<Expr> {
-        let own = self.ends(tag)?;
-        let inner = around.inside(&own);
-        let mut ways = vec![];
-        if own.open {
-            // It ends where what is around it ends.
-            ways.push(self.expr(&tag.content, &inner, tail)?);
-        }
-        if !own.texts.is_empty() {
-            let closed = Ends { open: false, after: Some(self.ending(tail)), ..own };
-            ways.push(self.expr(&tag.content, &inner, Some(&closed))?);
-        }
-        Ok(alt(ways))
-    }
-
-    /// One of several tags; `trigger` is what of their begins has been written.
-    fn choice(&mut self, tags: &[Tag<'a>], trigger: &[u8], around: &Around) -> Result<Expr> {
-        let chosen: Vec<&Tag<'a>> = tags.iter().collect();
-        let first = self.tags;
-        self.tags += tags.len() as u32;
-        let numbered: Vec<(u32, &Tag<'a>)> = (first..).zip(chosen).collect();
-        self.choice_of(&numbered, trigger, around)
-    }
-
-    fn choice_of(&mut self, tags: &[(u32, &Tag<'a>)], trigger: &[u8], around: &Around) -> Result<Expr> {
-        let (mut flat, mut other) = (vec![], vec![]);
-        for &(number, tag) in tags {
-            match &tag.begin {
-                Begin::Text(text) => {
-                    let rest = self.markers.pattern(text).split_off(trigger.len());
-                    if rest.contains(&0xff) {
-                        other.push(seq([pattern_expr(&rest), self.inside(tag, around, None)?]));
-                        continue;
-                    }
-                    let (content, end) = self.tag_content(tag, around)?;
-                    flat.push(TagPlan { rest, content, end, number });
-                }
-                Begin::Token(_) => other.push(self.tag(tag, around, None)?),
-            }
-        }
-        let outer = around.depth == 0;
-        if !flat.is_empty() {
-            other.push(self.hole(Part::Choice { tags: flat, outer }));
-        }
-        Ok(alt(other))
-    }
-
-    /// What is inside a tag, and the end that is left to write after it.
-    fn tag_content(&mut self, tag: &Tag<'a>, around: &Around) -> Result<(u32, Vec<u8>)> {
-        let own = self.ends(tag)?;
-        let plain = !ends_free(&tag.content);
-        match (plain, own.open, own.texts.as_slice()) {
-            (true, false, [end]) if !end.contains(&0xff) => {
-                let inner = around.inside(&own);
-                return Ok((self.part(&tag.content, &inner, None)?, end.clone()));
-            }
-            _ => {}
-        }
-        if plain && own.open && own.texts.is_empty() {
-            return Ok((self.part(&tag.content, &around.inside(&own), None)?, vec![]));
-        }
-        let before = std::mem::take(&mut self.rules);
-        self.rules.push(Rule { name: "tag".into(), body: Body::Expr(Expr::Never) });
-        let e = self.inside(tag, around, None);
-        let mut rules = std::mem::replace(&mut self.rules, before);
-        rules[0].body = Body::Expr(e?);
-        let grammar = Grammar { rules, root: 0 };
-        Ok((self.push(Part::Skeleton { grammar, pointer: tag.pointer.clone() }), vec![]))
-    }
-
-    /// Tags by trigger, as handlers.
-    fn group(
-        &mut self,
-        triggers: &[Cow<'a, str>],
-        tags: &[Tag<'a>],
-        around: &Around,
-        pointer: &str,
-    ) -> Result<Vec<(Vec<u8>, Expr)>> {
-        let first = self.tags;
-        self.tags += tags.len() as u32;
-        if triggers.is_empty() {
-            return Err(CompileError::invalid(format!("{pointer}/triggers"), "give at least one trigger"));
-        }
-        let names: Vec<(Vec<u8>, ())> = triggers.iter().map(|t| (self.markers.pattern(t), ())).collect();
-        let names: Vec<Vec<u8>> = shortest(names).into_iter().map(|t| t.0).collect();
-        let mut by_trigger: Vec<Vec<(u32, &Tag<'a>)>> = vec![vec![]; names.len()];
-        for (number, tag) in (first..).zip(tags) {
-            let Begin::Text(begin) = &tag.begin else {
-                let message = "the tags of triggered_tags begin with a string; use token_triggered_tags for tokens";
-                return Err(CompileError::invalid(format!("{}/begin", tag.pointer), message));
-            };
-            let begin = self.markers.pattern(begin);
-            match names.iter().position(|t| begin.starts_with(t)) {
-                Some(t) => by_trigger[t].push((number, tag)),
-                None => {
-                    let message = "the begin of a tag must start with one of the triggers; add its first part to them";
-                    return Err(CompileError::invalid(format!("{}/begin", tag.pointer), message));
-                }
-            }
-        }
-        let mut handlers = vec![];
-        for (trigger, tags) in names.into_iter().zip(by_trigger) {
-            let handler = if tags.is_empty() { Expr::Never } else { self.choice_of(&tags, &trigger, around)? };
-            handlers.push((trigger, handler));
-        }
-        Ok(handlers)
-    }
-
-    /// Free text with tags in it, and the tail after it.
-    fn free(
-        &mut self,
-        handlers: Vec<(Vec<u8>, Expr)>,
-        excludes: &[Cow<'a, str>],
-        once: bool,
-        around: &Around,
-        tail: Option<&Ends>,
-        pointer: &str,
-    ) -> Result<Expr> {
-        let mut excludes: Vec<Vec<u8>> = excludes.iter().map(|e| e.as_bytes().to_vec()).collect();
-        excludes.extend(around.texts.iter().chain(&self.spelled).cloned());
-        let mut stops: Vec<Vec<u8>> = tail.map_or(vec![], |t| t.texts.clone());
-        stops.sort_unstable();
-        stops.dedup();
-        excludes.retain(|e| !stops.contains(e));
-        excludes.sort_unstable();
-        excludes.dedup();
-        let mut triggers = vec![];
-        for (trigger, handler) in handlers {
-            let barred = stops.iter().chain(&excludes).find(|p| memchr::memmem::find(&trigger, p).is_some());
-            if let Some(p) = barred {
-                let (t, p) = (String::from_utf8_lossy(&trigger), String::from_utf8_lossy(p));
-                let reason = format!(
-                    "the trigger {t:?} can never be written: it contains {p:?}, which ends the text or must not be in it"
-                );
-                self.notes.push((pointer.into(), "triggers", reason));
-                continue;
-            }
-            triggers.push((trigger, handler));
-        }
-        let Some(tail) = tail else { return Ok(self.dispatch(&triggers, None, vec![], excludes, once, true)) };
-        // After the only tag an end must follow, which the automaton finds otherwise.
-        let mut ends: Vec<Expr> = stops.iter().map(|t| pattern_expr(t)).collect();
-        if tail.open {
-            ends.push(Expr::Empty);
-        }
-        let ending = once.then(|| alt(ends));
-        let text = self.dispatch(&triggers, ending, stops, excludes, once, tail.open);
-        Ok(seq([text, tail.after.clone().unwrap_or(Expr::Empty)]))
-    }
-
-    fn dispatch(
-        &mut self,
-        triggers: &[(Vec<u8>, Expr)],
-        ending: Option<Expr>,
-        stops: Vec<Vec<u8>>,
-        excludes: Vec<Vec<u8>>,
-        once: bool,
-        open_end: bool,
-    ) -> Expr {
-        let after = |e: &Expr| match (&ending, e) {
-            (Some(ending), e) if *e != Expr::Never => seq([e.clone(), ending.clone()]),
-            _ => e.clone(),
-        };
-        // Handlers are parts of their own, so that the text's automaton knows nothing of them.
-        let handlers: Vec<Expr> = triggers.iter().map(|t| after(&t.1)).collect();
-        let handlers = handlers.into_iter().map(|e| self.apart(e)).collect();
-        let rule = DispatchRule {
-            triggers: triggers.iter().map(|t| t.0.clone()).collect(),
-            handlers,
-            stops,
-            excludes,
-            min_tags: 0,
-            max_tags: once.then_some(1),
-            stop_after_last: once,
-            open_end,
-        };
-        self.rule("free text", Body::Dispatch(rule))
-    }
-
-    /// An expression as a hole, with the rules of this skeleton that it needs.
-    fn apart(&mut self, e: Expr) -> Expr {
-        if matches!(e, Expr::Never | Expr::Empty | Expr::Hole(_)) {
-            return e;
-        }
-        let mut rules = vec![Rule { name: "after a trigger".into(), body: Body::Expr(Expr::Never) }];
-        let mut moved: Vec<(RuleId, RuleId)> = vec![];
-        let body = self.moved(&e, &mut rules, &mut moved);
-        rules[0].body = Body::Expr(body);
-        self.hole(Part::Skeleton { grammar: Grammar { rules, root: 0 }, pointer: String::new() })
-    }
-
-    /// A copy of `e` for the grammar `rules`, which gets copies of the rules that it refers to.
-    fn moved(&self, e: &Expr, rules: &mut Vec<Rule>, moved: &mut Vec<(RuleId, RuleId)>) -> Expr {
-        match e {
-            Expr::Rule(r) => {
-                if let Some(m) = moved.iter().find(|m| m.0 == *r) {
-                    return Expr::Rule(m.1);
-                }
-                let to = rules.len() as RuleId;
-                moved.push((*r, to));
-                // Rules of a skeleton are free texts, whose handlers are holes.
-                rules.push(self.rules[*r as usize].clone());
-                Expr::Rule(to)
-            }
-            Expr::Seq(v) => Expr::Seq(v.iter().map(|e| self.moved(e, rules, moved)).collect()),
-            Expr::Alt(v) => Expr::Alt(v.iter().map(|e| self.moved(e, rules, moved)).collect()),
-            Expr::Repeat { body, min, max } => self.moved(body, rules, moved).repeat(*min, *max),
-            e => e.clone(),
-        }
-    }
-
-    /// `any_text`, bounded or not.
-    fn text(
-        &mut self,
-        node: &Node<'a>,
-        excludes: &[Cow<'a, str>],
-        (max_tokens, max_chars): (Option<u32>, Option<u32>),
-        around: &Around,
-        tail: Option<&Ends>,
-    ) -> Result<Expr> {
-        if max_tokens.is_some() {
-            return Err(CompileError::unsupported(
-                format!("{}/max_tokens", node.pointer),
-                "max_tokens of any_text",
-                "how many tokens a text takes is not known to a grammar of texts",
-                "Bound it with max_chars, or use any_tokens",
-            ));
-        }
-        let Some(most) = max_chars else {
-            return self.free(vec![], excludes, false, around, tail, &node.pointer);
-        };
-        let mut barred: Vec<Vec<u8>> = excludes.iter().map(|e| e.as_bytes().to_vec()).collect();
-        barred.extend(around.texts.iter().chain(&self.spelled).cloned());
-        barred.retain(|b| !b.contains(&0xff));
-        let Some(tail) = tail else { return Ok(bounded(most, &barred, None)) };
-        let mut ways = vec![];
-        for end in &tail.texts {
-            ways.push(seq([bounded(most, &barred, Some((end, &tail.texts))), pattern_expr(end)]));
-        }
-        if tail.open {
-            ways.push(bounded(most, &barred, None));
-        }
-        Ok(seq([alt(ways), tail.after.clone().unwrap_or(Expr::Empty)]))
-    }
-
-    /// Collects the texts of the added tokens that the tag uses as markers.
-    fn note_markers(&mut self, root: &Node<'a>) -> Result<()> {
-        let mut texts: Vec<Vec<u8>> = vec![];
-        let mut note = |p: &Self, id: u32| {
-            let text = p.vocab.bytes(id);
-            let marker = matches!(p.vocab.kind(id), TokenKind::Special | TokenKind::Added);
-            if marker && !text.is_empty() && std::str::from_utf8(text).is_ok() {
-                texts.push(text.to_vec());
-            }
-        };
-        let mut work = vec![root];
-        while let Some(node) = work.pop() {
-            let mut strings: Vec<&str> = vec![];
-            let mut tokens: Vec<&TokenRef<'a>> = vec![];
-            let mut tags: Vec<&Tag<'a>> = vec![];
-            match &node.format {
-                Format::Const(text) => strings.push(text),
-                Format::Token(t) => tokens.push(t),
-                Format::Sequence(v) | Format::Or(v) => work.extend(v),
-                Format::Repeat { content, .. } => work.push(content),
-                Format::Tag(tag) => tags.push(tag),
-                Format::Triggered { triggers, tags: list, .. } => {
-                    strings.extend(triggers.iter().map(|t| &**t));
-                    tags.extend(list);
-                }
-                Format::TokenTriggered { triggers, tags: list, .. } => {
-                    tokens.extend(triggers);
-                    tags.extend(list);
-                }
-                Format::Separated { tags: list, separator, .. } => {
-                    strings.push(separator);
-                    tags.extend(list);
-                }
-                Format::Dispatch { rules, .. } => {
-                    strings.extend(rules.iter().map(|r| &*r.0));
-                    work.extend(rules.iter().map(|r| &r.1));
-                }
-                Format::TokenDispatch { rules, .. } => {
-                    tokens.extend(rules.iter().map(|r| &r.0));
-                    work.extend(rules.iter().map(|r| &r.1));
-                }
-                _ => {}
-            }
-            for tag in tags {
-                match &tag.begin {
-                    Begin::Text(t) => strings.push(t),
-                    Begin::Token(t) => tokens.push(t),
-                }
-                match &tag.end {
-                    End::Texts(t) => strings.extend(t.iter().map(|t| &**t)),
-                    End::Token(t) => tokens.push(t),
-                }
-                work.push(&tag.content);
-            }
-            for text in strings {
-                for piece in self.markers.cut(text) {
-                    if let super::markers::Piece::Token(id) = piece {
-                        note(self, id);
-                    }
-                }
-            }
-            for token in tokens {
-                note(self, self.token(token, &node.pointer)?);
-            }
-        }
-        texts.sort_unstable();
-        texts.dedup();
-        self.spelled = texts;
-        Ok(())
-    }
-}
-
-/// At most `most` characters without the strings of `barred`; if an end follows, none of the ends may end before it does.
-fn bounded(most: u32, barred: &[Vec<u8>], end: Option<(&Vec<u8>, &[Vec<u8>])>) -> Expr {
-    let text = Expr::Chars(vec![(0, 0xd7ff), (0xe000, 0x10ffff)]).repeat(0, Some(most));
-    let any = || Expr::Class(vec![(0, 255)]).star();
-    let mut not: Vec<Expr> = barred.iter().map(|b| seq([any(), Expr::Bytes(b.clone()), any()])).collect();
-    if let Some((end, ends)) = end {
-        for other in ends {
-            // The text ends with the beginning of an end that what follows would complete too early.
-            let early = (1..other.len()).filter(|&k| {
-                let rest = &other[k..];
-                rest.len() < end.len() && end.starts_with(rest)
-                    || rest.len() == end.len() && rest == end.as_slice() && other != end
-            });
-            not.extend(early.map(|k| seq([any(), Expr::Bytes(other[..k].to_vec())])));
-        }
-    }
-    match not.is_empty() {
-        true => text,
-        false => Expr::Sub(Box::new(text), Box::new(alt(not))),
-    }
-}
-
-/// Patterns that begin with no other; the handlers of those that do are theirs no more.
-fn shortest<T>(mut patterns: Vec<(Vec<u8>, T)>) -> Vec<(Vec<u8>, T)> {
-    let all: Vec<Vec<u8>> = patterns.iter().map(|p| p.0.clone()).collect();
-    let mut seen: Vec<Vec<u8>> = vec![];
-    patterns.retain(|(p, _)| {
-        let covered = all.iter().any(|q| q.len() < p.len() && p.starts_with(q)) || seen.contains(p);
-        seen.push(p.clone());
-        !covered
-    });
-    patterns
-}
-
-/// The excluded strings of a format that is nothing but unbounded free text, however often repeated.
-fn one_text<'n>(node: &'n Node<'_>) -> Option<Vec<&'n str>> {
-    match &node.format {
-        Format::Text { excludes, max_tokens: None, max_chars: None } => {
-            let mut excludes: Vec<&str> = excludes.iter().map(|e| &**e).collect();
-            excludes.sort_unstable();
-            excludes.dedup();
-            Some(excludes)
-        }
-        Format::Repeat { content, max, .. } if *max != Some(0) => one_text(content),
-        _ => None,
-    }
-}
-
-/// Whether a format ends in free text, which must know what ends it.
-fn ends_free(node: &Node<'_>) -> bool {
-    match &node.format {
-        Format::Text { .. } | Format::Triggered { .. } | Format::Dispatch { .. } => true,
-        Format::Sequence(v) => v.last().is_some_and(ends_free),
-        Format::Or(v) => v.iter().any(ends_free),
-        Format::Repeat { content, .. } => ends_free(content),
-        Format::Tag(tag) => match &tag.end {
-            End::Texts(texts) => texts.iter().any(|t| t.is_empty()) && ends_free(&tag.content),
-            End::Token(_) => false,
-        },
-        _ => false,
     }
 }

@@ -55,7 +55,7 @@ impl Restrict<'_> {
                 Some(&first) if !self.taken(first) => e.clone(),
                 _ => Expr::Never,
             },
-            Expr::Token(_) | Expr::TokenExcept(_) | Expr::Hole(_) => e.clone(),
+            Expr::Token(_) | Expr::TokenExcept(_) | Expr::Tokens(_) | Expr::Hole(_) => e.clone(),
             Expr::Alt(v) => {
                 let mut ways = Vec::with_capacity(v.len());
                 for e in v {
@@ -158,7 +158,12 @@ fn regular(e: &Expr) -> bool {
     let mut stack = vec![e];
     while let Some(e) = stack.pop() {
         match e {
-            Expr::Rule(_) | Expr::Call { .. } | Expr::Token(_) | Expr::TokenExcept(_) | Expr::Hole(_) => return false,
+            Expr::Rule(_)
+            | Expr::Call { .. }
+            | Expr::Token(_)
+            | Expr::TokenExcept(_)
+            | Expr::Tokens(_)
+            | Expr::Hole(_) => return false,
             Expr::Seq(v) | Expr::Alt(v) => stack.extend(v),
             Expr::Repeat { body, .. } => stack.push(body),
             _ => {}
