@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -261,8 +262,6 @@ def test_json_in_tags_with_tokens_is_bounded(compiler: Compiler, begin: Any, end
 
 def split(text: str) -> list[str]:
     """A text cut at the special tokens."""
-    import re
-
     return [p for p in re.split(r"(<\|call\|>|<\|end\|>)", text) if p]
 
 

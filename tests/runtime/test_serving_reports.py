@@ -286,7 +286,7 @@ def test_a_sampler_that_prefers_whitespace_comes_to_an_end(engine: Engine, schem
 )
 @pytest.mark.parametrize("order", [b"9876543210.e+-", b"0.123456789eE", b"e-1.0", b"-.E+01", b"999.E+01"], ids=repr)
 def test_a_sampler_that_prefers_digits_comes_to_an_end(engine: Engine, schema: object, order: bytes) -> None:
-    """Beyond the bound only digits count that lead to something else: no zeros of `1e000`, no endless 999 for a multiple of 5."""
+    """Beyond the bound a digit must lead to something else: no zeros of `1e000`, no 999... for a multiple of 5."""
     one = Request(Kind.JSON_SCHEMA, json.dumps(schema), preferring(order + b'}]",:{[ '), max_tokens=3000)
     engine.run([one])
     assert one.finish == "stop", one.text(engine.tokenizer)[-50:]
