@@ -91,6 +91,9 @@ pub enum Expr {
     Automaton(std::sync::Arc<Dfa>),
     /// Any number of tokens without some runs of them.
     Tokens(std::sync::Arc<TokenRuns>),
+    /// The empty string, where the strings of a container are compared: behind its opening bracket, and behind each
+    /// string that must differ from the others so marked (see [`crate::fsm`]). A byte must follow within the rule.
+    Distinct,
 }
 
 /// A deterministic automaton over tokens, in which every state accepts. A token that a state does not name leads to
@@ -150,9 +153,13 @@ pub enum PropertyOrder {
 pub struct ObjectRule {
     /// Declared names in declaration order, unique.
     pub properties: Vec<Property>,
-    /// What a name that is not declared may be and hold: key languages (text *between* the quotes, in JSON spelling)
-    /// that are pairwise disjoint on undeclared names. Declared names never match here, however spelled. Empty: closed.
+    /// What a name that is not declared may be and hold: key languages (text *between* the quotes, in JSON spelling).
+    /// They may overlap where `marks` differ: such a name has a value of any of them. Declared names never match here,
+    /// however spelled. Empty: closed.
     pub others: Vec<OtherProperties>,
+    /// No undeclared name comes twice. There must be such names without end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub distinct: bool,
     pub order: PropertyOrder,
     pub min_properties: u32,
     pub max_properties: Option<u32>,

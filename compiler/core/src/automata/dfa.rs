@@ -91,6 +91,59 @@ impl Dfa {
         self.example().is_none()
     }
 
+    /// How many strings of `min` to `max` characters an automaton over UTF-8 accepts, counted up to `most`.
+    pub fn count(&self, min: u64, max: Option<u64>, most: u64) -> u64 {
+        if max.is_none() && self.has_loop() {
+            return most;
+        }
+        let n = self.states.len();
+        let mut found = 0u64;
+        // By state: strings that lead there, of one length after the other.
+        let mut at = vec![0u64; n];
+        if let Some(first) = at.first_mut() {
+            *first = 1;
+        }
+        for length in 0..=max.unwrap_or(u64::MAX) {
+            if length >= min {
+                let here = at.iter().zip(&self.states).filter(|(_, s)| s.accept).map(|(n, _)| *n);
+                found = here.fold(found, u64::saturating_add);
+            }
+            if found >= most || length >= most {
+                return most;
+            }
+            if at.iter().all(|n| *n == 0) {
+                break;
+            }
+            at = self.one_more(&at);
+        }
+        found
+    }
+
+    /// The numbers of strings that lead to each state, one character further.
+    fn one_more(&self, at: &[u64]) -> Vec<u64> {
+        // By bytes of the character still to come.
+        let mut waiting: [Vec<u64>; 4] = std::array::from_fn(|_| vec![0; self.states.len()]);
+        let go = |from: &[u64], (low, high): (u8, u8), to: &mut [u64]| {
+            for (s, &n) in self.states.iter().zip(from).filter(|(_, n)| **n > 0) {
+                for &(lo, hi, next) in &s.edges {
+                    let (lo, hi) = (lo.max(low), hi.min(high));
+                    if lo <= hi {
+                        let sum = &mut to[next as usize];
+                        *sum = sum.saturating_add(n.saturating_mul(u64::from(hi - lo) + 1));
+                    }
+                }
+            }
+        };
+        for (bytes, to) in [(0, 0x7f), (0xc0, 0xdf), (0xe0, 0xef), (0xf0, 0xf7)].into_iter().zip(&mut waiting) {
+            go(at, bytes, to);
+        }
+        let [mut whole, mut one, mut two, three] = waiting;
+        go(&three, (0x80, 0xbf), &mut two);
+        go(&two, (0x80, 0xbf), &mut one);
+        go(&one, (0x80, 0xbf), &mut whole);
+        whole
+    }
+
     /// Whether infinitely many strings are accepted.
     pub fn has_loop(&self) -> bool {
         let n = self.states.len();

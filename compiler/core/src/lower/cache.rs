@@ -206,6 +206,7 @@ impl Writer<'_> {
                 self.expr(a);
                 self.expr(b);
             }
+            Expr::Distinct => self.byte(18),
             Expr::Automaton(d) => {
                 self.byte(16);
                 self.word(d.states.len() as u32);
@@ -262,7 +263,7 @@ impl Writer<'_> {
             }
             self.expr(&other.value);
         }
-        self.byte(o.order as u8);
+        self.byte(o.order as u8 | u8::from(o.distinct) << 1);
         self.word(o.min_properties);
         self.most(o.max_properties);
         self.byte(o.space.close.is_some() as u8);

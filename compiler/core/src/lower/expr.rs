@@ -228,6 +228,15 @@ impl<'a> Builder<'a> {
                     self.epsilon(from, PLAIN, to);
                 }
             }
+            Expr::Distinct => {
+                self.only_outside("a mark")?;
+                if !nonempty {
+                    let at = self.state()?;
+                    self.mark(at);
+                    self.epsilon(from, PLAIN, at);
+                    self.epsilon(at, PLAIN, to);
+                }
+            }
             Expr::Bytes(bytes) => {
                 if !bytes.is_empty() {
                     self.literal(from, bytes, PLAIN, to)?;

@@ -424,7 +424,7 @@ fn possible(e: &Expr, facts: &Facts) -> bool {
 /// match something.
 fn nonempty(e: &Expr, facts: &Facts) -> bool {
     match e {
-        Expr::Empty | Expr::Never => false,
+        Expr::Empty | Expr::Distinct | Expr::Never => false,
         Expr::Bytes(b) => !b.is_empty(),
         Expr::Class(v) => !v.is_empty(),
         Expr::Chars(v) | Expr::JsonChars { ranges: v, .. } => !v.is_empty(),

@@ -45,7 +45,7 @@ pub fn nullable(e: &Expr, rule_nullable: &[bool]) -> bool {
     let mut at = e;
     loop {
         let mut value = match at {
-            Expr::Empty | Expr::Tokens(_) => true,
+            Expr::Empty | Expr::Tokens(_) | Expr::Distinct => true,
             Expr::Bytes(b) => b.is_empty(),
             Expr::Seq(v) | Expr::And(v) => {
                 frames.push(Frame::All(v.iter()));

@@ -93,6 +93,8 @@ pub fn lower_object(
         asm.states[begun as usize].edges.sort_unstable();
         opened = begun;
     }
+    let distinct = rule.distinct && plan.open && !plan.single;
+    asm.states[opened as usize].distinct = distinct;
     asm.states[start as usize].edges.push(Edge { lo: b'{', hi: b'{', act: load, target: opened });
     if pairs_possible {
         let after_value = if plan.single {
@@ -109,24 +111,38 @@ pub fn lower_object(
             let guards = [asm.act(&closing)?, asm.act(&going_on)?];
             asm.splice(&pieces.after, &[close, again], &guards)?
         };
-        let mut after_key = vec![NONE; values.list.len()];
+        let mut begins = vec![NONE; values.list.len()];
         for &v in plan.value_of.iter().chain(&plan.value_of_other) {
-            if v == NONE || after_key[v as usize] != NONE {
+            if v == NONE || begins[v as usize] != NONE {
                 continue;
             }
-            after_key[v as usize] = match &values.list[v as usize] {
+            begins[v as usize] = match &values.list[v as usize] {
                 Value::Nothing => NONE,
                 Value::Reference(e) => {
                     let state = asm.state()?;
                     let (callee, args) = asm.reference(e);
                     asm.states[state as usize].refs.push(RefEdge { callee, args, act: PLAIN, target: after_value });
-                    asm.splice(&pieces.colon, &[state], &[PLAIN])?
+                    state
                 }
-                Value::Piece(p) => {
-                    let value = asm.splice(p, &[after_value], &[PLAIN])?;
-                    asm.splice(&pieces.colon, &[value], &[PLAIN])?
-                }
+                Value::Piece(p) => asm.splice(p, &[after_value], &[PLAIN])?,
             };
+        }
+        let mut after_key = AfterKey { declared: vec![NONE; begins.len()], other: vec![] };
+        for &v in plan.value_of.iter().chain(if distinct { &[] } else { &plan.value_of_other[..] }) {
+            if v != NONE && after_key.declared[v as usize] == NONE {
+                after_key.declared[v as usize] = asm.splice(&pieces.colon, &[begins[v as usize]], &[PLAIN])?;
+            }
+        }
+        after_key.other = after_key.declared.clone();
+        if distinct {
+            after_key.other.fill(NONE);
+            for &v in &plan.value_of_other {
+                if v != NONE && after_key.other[v as usize] == NONE {
+                    let at = asm.splice(&pieces.colon, &[begins[v as usize]], &[PLAIN])?;
+                    asm.states[at as usize].distinct = true;
+                    after_key.other[v as usize] = at;
+                }
+            }
         }
         build.keys(root, &after_key)?;
     }
@@ -359,6 +375,12 @@ impl Masks {
     }
 }
 
+/// Where it goes on behind a key, by number of the value. Undeclared keys have places of their own where they are compared.
+struct AfterKey {
+    declared: Vec<u32>,
+    other: Vec<u32>,
+}
+
 /// Builds the part of the automaton that reads keys.
 struct Build<'a> {
     asm: Assembly<'a>,
@@ -379,7 +401,7 @@ struct Placed {
 }
 
 impl Build<'_> {
-    fn keys(&mut self, root: u32, after_key: &[u32]) -> Result<()> {
+    fn keys(&mut self, root: u32, after_key: &AfterKey) -> Result<()> {
         let plan = self.plan;
         let pairs = &plan.pairs;
         let n = plan.others.states.len();
@@ -395,9 +417,9 @@ impl Build<'_> {
             let other = plan.others.states.get(pair.other as usize);
             if end != NONE && end != FORBIDDEN {
                 let act = self.take(end, pair.keys, pair.open)?;
-                let target = after_key[plan.value_of[end as usize] as usize];
+                let target = after_key.declared[plan.value_of[end as usize] as usize];
                 edges.push(Edge { lo: b'"', hi: b'"', act, target });
-            } else if end == FORBIDDEN && pair.parts && other.is_some_and(|o| o.alternative != NONE) {
+            } else if end == FORBIDDEN && pair.parts && other.is_some_and(|o| !o.alternatives.is_empty()) {
                 edges.push(Edge { lo: b'"', hi: b'"', act: PLAIN, target: DEAD });
             }
             for &(byte, child) in &pair.edges {
@@ -482,7 +504,7 @@ impl Build<'_> {
         Ok(*at)
     }
 
-    fn fill_other(&mut self, state: u32, ask: bool, after_key: &[u32], placed: &mut Placed) -> Result<()> {
+    fn fill_other(&mut self, state: u32, ask: bool, after_key: &AfterKey, placed: &mut Placed) -> Result<()> {
         let plan = self.plan;
         let from = &plan.others.states[state as usize];
         let at = if ask { placed.entry[state as usize] } else { placed.inside[state as usize] };
@@ -492,7 +514,7 @@ impl Build<'_> {
             let target = self.other(to, false, placed)?;
             edges.push(Edge { lo, hi, act, target });
         }
-        if from.alternative != NONE {
+        for &alternative in &from.alternatives {
             let mut ops = Vec::with_capacity(3);
             if ask && plan.tight {
                 ops.push(Op::Spare { r: 0 });
@@ -505,10 +527,16 @@ impl Build<'_> {
             }
             let all = self.needs_of_other.iter().fold(0, |bits, n| bits | n);
             let needs: Vec<u32> = bits(all).collect();
-            let own = bits(self.needs_of_other[from.alternative as usize]);
+            let own = bits(self.needs_of_other[alternative as usize]);
             ops.extend(own.map(|n| Op::Tick { r: plan.need(n, &needs) }));
             let act = self.asm.act(&ops)?;
-            let target = after_key[plan.value_of_other[from.alternative as usize] as usize];
+            let target = after_key.other[plan.value_of_other[alternative as usize] as usize];
+            if edges.iter().any(|e| e.lo == b'"' && e.act == act && e.target != target) {
+                return Err(CompileError::invalid(
+                    "",
+                    "alternatives of undeclared keys overlap and meet the same needs",
+                ));
+            }
             edges.push(Edge { lo: b'"', hi: b'"', act, target });
         }
         edges.sort_unstable();

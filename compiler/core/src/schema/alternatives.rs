@@ -240,14 +240,6 @@ impl<'a> Compiler<'a> {
         let names = match self.closed_names(f) {
             Some(names) => names,
             None => {
-                if !self.by_name_alone(what)? {
-                    return self.unsupported(
-                        loc,
-                        kw,
-                        "its negation is needed (not, if, or alternatives of oneOf that overlap) where further properties are allowed: a property that is written twice would count with both of its values",
-                        "Set additionalProperties to false there, or tell the alternatives apart by a required property",
-                    );
-                }
                 options.push(smallvec![Lit::SomeName(what)]);
                 f.object.some_names.push(what);
                 let (names, closed) = self.declared_names(f)?;
@@ -311,29 +303,6 @@ impl<'a> Compiler<'a> {
             }
         }
         Ok(Some(names))
-    }
-
-    /// Whether only the name of a property decides whether it is the one that must exist. Undeclared names may be
-    /// written twice; then the value that counts is the last one, which no automaton could tell.
-    fn by_name_alone(&mut self, what: Existence<'a>) -> Result<bool> {
-        let Existence::Keyword(loc, kw) = what else { return Ok(true) };
-        let Some(v) = self.docs.get(loc, kw) else { return Ok(true) };
-        match kw {
-            Kw::PropertyNames => Ok(true),
-            Kw::AdditionalProperties => {
-                let child = self.docs.child(loc, v, Step::Key(kw.text()));
-                self.provably_empty(&[Atom::is(child)], 2)
-            }
-            _ => {
-                for (pattern, s) in self.map(loc, kw, v)? {
-                    let child = self.docs.child(loc, s, Step::In(kw.text(), pattern));
-                    if !self.is_trivial(child) && !self.provably_empty(&[Atom::is(child)], 2)? {
-                        return Ok(false);
-                    }
-                }
-                Ok(true)
-            }
-        }
     }
 
     /// All names that the object can have, if a schema closes it.

@@ -1,20 +1,18 @@
-//! Arrays: items by position, counts, `contains`, and unique items of finite sets.
+//! Arrays: items by position, counts, and `contains`. Unique items are in [`super::unique`].
 
 use rustc_hash::FxHashMap;
-use serde_json::Value;
 use smallvec::SmallVec;
 
 use super::documents::Step;
 use super::flat::*;
 use super::keyword::Kw;
+use super::unique::Unique;
 use super::Compiler;
 use crate::error::{CompileError, Result};
 use crate::ir::{Body, Expr, RuleId, Separators};
 
 /// Positions that are told apart one by one where items must be counted by rules.
 const POSITIONS: u64 = 256;
-/// Values of which each set is told apart.
-const UNIQUE: usize = 10;
 /// Optional items in a row that are nested in one expression; more get rules of their own.
 const NESTED: usize = 16;
 
@@ -51,7 +49,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The first position from which on all items are alike.
-    fn alike_from(&self, f: &Flat<'a>) -> usize {
+    pub(super) fn alike_from(&self, f: &Flat<'a>) -> usize {
         let prefix = f.array.parts.iter().filter_map(|p| p.prefix).map(|(_, l)| l.len()).max().unwrap_or(0);
         let lits = f.array.items.iter().map(|(i, _)| i + 1).max().unwrap_or(0);
         let contains = f.array.contains.iter().map(|c| c.from).max().unwrap_or(0);
@@ -63,28 +61,30 @@ impl<'a> Compiler<'a> {
         if f.array.min > u32::MAX as u64 {
             return Ok(None);
         }
-        if let Some(loc) = f.array.unique {
-            if f.array.max.is_none_or(|m| m > 1) {
-                if let Some(e) = self.unique(f)? {
-                    return Ok(e);
-                }
-                self.unsupported(
+        let mut max = f.array.max;
+        let mut distinct = false;
+        if let Some(loc) = f.array.unique.filter(|_| max.is_none_or(|m| m > 1)) {
+            match self.unique(f)? {
+                Unique::Listed(e) => return Ok(e),
+                Unique::Distinct(most) => (max, distinct) = (most, true),
+                Unique::Unknown => self.unsupported(
                     loc,
                     Kw::UniqueItems,
-                    "items that need not be one of a few values cannot be compared with each other by a grammar",
-                    "List the possible items in an enum, or leave it out (lenient=True) and check afterwards",
-                )?;
+                    "numbers, arrays and objects cannot be compared with each other by a grammar, nor what `contains` counts",
+                    "Have strings as items, or list them in an enum; or leave it out (lenient=True) and check afterwards",
+                )?,
             }
         }
         if !f.array.contains.is_empty() {
             return self.array_with_contains(f);
         }
         let alike = self.alike_from(f);
-        let most = f.array.max.filter(|m| *m < u32::MAX as u64);
+        let item = |c: &mut Self, i: usize| if distinct { c.distinct_item(f, i) } else { c.item(f, i) };
+        let most = max.filter(|m| *m < u32::MAX as u64);
         let positions = most.map_or(alike, |m| alike.min(m as usize));
         let mut items = Vec::with_capacity(positions);
         for i in 0..positions {
-            let item = self.item(f, i)?;
+            let item = item(self, i)?;
             let never = item.is_none();
             items.push(item);
             if never {
@@ -100,7 +100,7 @@ impl<'a> Compiler<'a> {
         } else if most.is_some_and(|m| m <= items.len() as u64) {
             None
         } else {
-            let rest = self.item(f, alike)?;
+            let rest = item(self, alike)?;
             if rest.is_none() {
                 most = Some(items.len() as u64);
             }
@@ -111,13 +111,13 @@ impl<'a> Compiler<'a> {
             return Ok(None);
         }
         if most == Some(0) {
-            return Ok(Some(self.brackets(None, true)));
+            return Ok(Some(self.brackets(None, true, false)));
         }
         let items: Vec<Expr> = items.into_iter().flatten().collect();
         let first = match (items.first(), &rest) {
             (Some(first), _) => first.clone(),
             (None, Some(rest)) => rest.clone(),
-            (None, None) => return Ok(Some(self.brackets(None, true))),
+            (None, None) => return Ok(Some(self.brackets(None, true, false))),
         };
         // What follows the last item that has a place of its own.
         let used = items.len().max(1) as u64;
@@ -152,24 +152,24 @@ impl<'a> Compiler<'a> {
         body.extend(required.into_iter().rev());
         body.extend(tail);
         let body = if body.len() == 1 { body.remove(0) } else { Expr::Seq(body) };
-        Ok(Some(self.brackets(Some(body), min == 0)))
+        Ok(Some(self.brackets(Some(body), min == 0, distinct)))
     }
 
-    pub(super) fn brackets(&self, body: Option<Expr>, may_be_empty: bool) -> Expr {
-        brackets(&self.space, body, may_be_empty)
+    pub(super) fn brackets(&self, body: Option<Expr>, may_be_empty: bool, distinct: bool) -> Expr {
+        brackets(&self.space, body, may_be_empty, distinct)
     }
 
     // Rules that begin behind the opening bracket. Where the brackets of an empty array touch, what pads it belongs to
     // the first item.
 
-    fn opening(&self, rest: RuleId) -> Expr {
+    pub(super) fn opening(&self, rest: RuleId) -> Expr {
         match self.space.close {
             None => Expr::seq([Expr::lit("["), self.space.pad.clone(), Expr::Rule(rest)]),
             Some(_) => Expr::seq([Expr::lit("["), Expr::Rule(rest)]),
         }
     }
 
-    fn before_item(&self, first: bool) -> Option<Expr> {
+    pub(super) fn before_item(&self, first: bool) -> Option<Expr> {
         match (first, &self.space.close) {
             (false, _) => Some(self.space.comma.clone()),
             (true, Some(_)) => Some(self.space.pad.clone()),
@@ -177,14 +177,14 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn closing(&self, empty: bool) -> Expr {
+    pub(super) fn closing(&self, empty: bool) -> Expr {
         if empty {
             return Expr::lit("]");
         }
         Expr::seq([self.space.before_close().clone(), Expr::lit("]")])
     }
 
-    fn item(&mut self, f: &Flat<'a>, i: usize) -> Result<Option<Expr>> {
+    pub(super) fn item(&mut self, f: &Flat<'a>, i: usize) -> Result<Option<Expr>> {
         let (mut atoms, rest) = self.item_atoms(f, i)?;
         atoms.extend(rest.into_iter().map(|(_, a)| a));
         self.inner(atoms)
@@ -294,104 +294,14 @@ impl<'a> Compiler<'a> {
         }
         Ok(Expr::Alt(options))
     }
-
-    /// Unique items of a small finite set: one rule for each set of values that is left. Outer `None`: not finite.
-    #[allow(clippy::option_option)]
-    fn unique(&mut self, f: &Flat<'a>) -> Result<Option<Option<Expr>>> {
-        if !f.array.contains.is_empty() || self.alike_from(f) != 0 {
-            return Ok(None);
-        }
-        let (mut atoms, rest) = self.item_atoms(f, 0)?;
-        atoms.extend(rest.into_iter().map(|(_, a)| a));
-        let Some(values) = self.finite_values(&atoms)? else { return Ok(None) };
-        let n = values.len();
-        if n > UNIQUE {
-            return Ok(None);
-        }
-        let max = f.array.max.unwrap_or(u64::MAX).min(n as u64) as u32;
-        if f.array.min > max as u64 {
-            return Ok(Some(None));
-        }
-        let min = f.array.min as u32;
-        let spelled: Vec<Expr> = values.iter().map(|v| self.inner_constant(v, 0)).collect::<Result<_>>()?;
-        let first = self.rules.len() as RuleId;
-        for _ in 0..1u32 << n {
-            self.add_rule("unique".into(), Body::Expr(Expr::Never))?;
-        }
-        for used in 0..1u32 << n {
-            let mut options = vec![];
-            let count = used.count_ones();
-            if count >= min {
-                options.push(self.closing(count == 0));
-            }
-            if count < max {
-                for (i, v) in spelled.iter().enumerate().filter(|(i, _)| used >> i & 1 == 0) {
-                    let comma = self.before_item(count == 0);
-                    let next = Expr::Rule(first + (used | 1 << i));
-                    options.push(Expr::Seq(comma.into_iter().chain([v.clone(), next]).collect()));
-                }
-            }
-            self.rules[(first + used) as usize].body = Body::Expr(Expr::Alt(options));
-        }
-        Ok(Some(Some(self.opening(first))))
-    }
-
-    /// The values of a conjunction, if they are finitely many by enumeration.
-    fn finite_values(&mut self, atoms: &[Atom]) -> Result<Option<Vec<std::borrow::Cow<'a, Value>>>> {
-        use std::borrow::Cow;
-        let mut out = vec![];
-        let flat = self.flatten(atoms, Types::ALL)?;
-        let list = if flat.values.is_some() || flat.choices.is_empty() {
-            vec![flat]
-        } else {
-            let mut all = vec![];
-            for group in Types::GROUPS {
-                if flat.types.has(group) {
-                    let mut g = flat.clone();
-                    g.restrict(group);
-                    match self.alternatives(g, 64, super::alternatives::LOOK)? {
-                        Some(list) => all.extend(list),
-                        None => return Ok(None),
-                    }
-                }
-            }
-            all
-        };
-        for f in list {
-            match &f.values {
-                Some(values) => {
-                    for v in values.iter() {
-                        if f.types.has(Types::of(v)) && self.all_hold(&f.lits, v)? {
-                            out.push(Cow::Borrowed(*v));
-                        }
-                    }
-                }
-                None => {
-                    let left = f.types.and(Types(Types::NULL.0 | Types::BOOLEAN.0));
-                    if left != f.types {
-                        return Ok(None);
-                    }
-                    for v in [Value::Null, Value::Bool(true), Value::Bool(false)] {
-                        if f.types.has(Types::of(&v)) {
-                            out.push(Cow::Owned(v));
-                        }
-                    }
-                }
-            }
-        }
-        let mut unique: Vec<Cow<'a, Value>> = vec![];
-        for v in out {
-            if !unique.iter().any(|u| super::validate::equal(u, &v)) {
-                unique.push(v);
-            }
-        }
-        Ok(Some(unique))
-    }
 }
 
-/// `[`, items, `]`.
-pub(super) fn brackets(space: &Separators, body: Option<Expr>, may_be_empty: bool) -> Expr {
-    let (open, close, pad) = (Expr::lit("["), Expr::lit("]"), || space.pad.clone());
+/// `[`, items, `]`; whether strings that are so marked differ from each other.
+pub(super) fn brackets(space: &Separators, body: Option<Expr>, may_be_empty: bool, distinct: bool) -> Expr {
+    let (mut open, close, pad) = (Expr::lit("["), Expr::lit("]"), || space.pad.clone());
+    if distinct {
+        open = Expr::seq([open, Expr::Distinct]);
+    }
     let touching = space.close.is_some();
     match (body, may_be_empty) {
         (None, _) if touching => Expr::lit("[]"),

@@ -22,7 +22,7 @@ const TYPE_LOOK: u32 = 6;
 
 /// Alternatives of one conjunction on their way into a rule.
 #[derive(Default)]
-struct Emitted {
+pub(super) struct Emitted {
     exprs: Vec<Expr>,
     objects: Vec<ObjectRule>,
     /// Whether it is too large to be written where it is used.
@@ -200,7 +200,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// One body from alternatives, and whether it deserves a rule.
-    fn body(&mut self, mut e: Emitted) -> Result<Option<(Body, bool)>> {
+    pub(super) fn body(&mut self, mut e: Emitted) -> Result<Option<(Body, bool)>> {
         if e.exprs.is_empty() && e.objects.len() == 1 {
             return Ok(e.objects.pop().map(|o| (Body::Object(o), true)));
         }
@@ -328,7 +328,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// All of a conjunction, type by type.
-    fn emit(&mut self, f: Flat<'a>, e: &mut Emitted) -> Result<()> {
+    pub(super) fn emit(&mut self, f: Flat<'a>, e: &mut Emitted) -> Result<()> {
         if f.is_dead() {
             return Ok(());
         }
@@ -519,7 +519,7 @@ impl<'a> Compiler<'a> {
             Value::Bool(b) => Expr::lit(if *b { "true" } else { "false" }),
             Value::Number(n) => self.number_constant(n.as_str())?,
             Value::String(s) => self.string_constant(s),
-            Value::Array(list) if list.is_empty() => self.brackets(None, true),
+            Value::Array(list) if list.is_empty() => self.brackets(None, true, false),
             Value::Array(list) => {
                 let mut parts = vec![Expr::lit("["), self.space.pad.clone()];
                 for (i, v) in list.iter().enumerate() {
@@ -543,6 +543,7 @@ impl<'a> Compiler<'a> {
                     others: vec![],
                     order: self.options.order,
                     min_properties: 0,
+                    distinct: false,
                     max_properties: None,
                     space: self.space.clone(),
                 };
@@ -581,7 +582,7 @@ impl<'a> Compiler<'a> {
         let item = self.any_value()?;
         let space = self.options.space.at(EXACT_LEVELS);
         let more = Expr::seq([space.comma.clone(), item.clone()]).star();
-        let body = brackets(&space, Some(Expr::seq([item, more])), true);
+        let body = brackets(&space, Some(Expr::seq([item, more])), true, false);
         self.rules[rule as usize].body = Body::Expr(body);
         Ok(rule)
     }
@@ -599,6 +600,7 @@ impl<'a> Compiler<'a> {
             // Without declared names the order says nothing; one form for one language.
             order: PropertyOrder::Declared,
             min_properties: 0,
+            distinct: false,
             max_properties: None,
             space: self.options.space.at(EXACT_LEVELS),
         };

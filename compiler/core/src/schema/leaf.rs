@@ -240,6 +240,35 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// How many strings satisfy a constraint, counted up to `most`; `None` if that cannot be told within bounds. Values that
+    /// are excluded are counted, too.
+    pub(super) fn string_count(&mut self, s: &Strings<'a>, most: u64) -> Result<Option<u64>> {
+        if s.patterns.is_empty() && s.formats.is_empty() && !s.base64 && s.max.is_none_or(|m| m >= 2) {
+            return Ok(Some(most));
+        }
+        // Lengths are counted, not built.
+        let key = Strings { at: 0, min: 0, max: None, except: vec![], ..s.clone() };
+        match self.automaton(&key) {
+            Ok(all) => Ok(all.map(|d| d.count(s.min, s.max, most))),
+            Err(CompileError::Cancelled) => Err(CompileError::Cancelled),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// How many strings satisfy one of some constraints or are one of some values.
+    pub(super) fn count_union(&mut self, specs: &[Strings<'a>], values: &[&'a str], most: u64) -> Result<Option<u64>> {
+        let mut all: Vec<Expr> = values.iter().map(|v| Expr::lit(v)).collect();
+        for s in specs {
+            all.push(self.text_expr(s, Alphabet::Utf8)?);
+        }
+        let budget = Budget::new(Limits { fsm_states: LOOK_STATES, ..self.budget.limits.clone() });
+        match lower::dfa(&Expr::Alt(all), &budget) {
+            Ok(d) => Ok(Some(d.count(0, None, most))),
+            Err(CompileError::Cancelled) => Err(CompileError::Cancelled),
+            Err(_) => Ok(None),
+        }
+    }
+
     fn try_empty(&mut self, s: &Strings<'a>) -> Result<bool> {
         Ok(self.automaton(s)?.is_some_and(|all| all.is_empty()))
     }

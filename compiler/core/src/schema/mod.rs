@@ -28,6 +28,7 @@ mod prune;
 pub mod strings;
 #[cfg(test)]
 mod tests;
+mod unique;
 mod uri;
 mod validate;
 

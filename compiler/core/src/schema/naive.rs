@@ -53,6 +53,7 @@ impl<'a> Naive<'a> {
         let one = |ok: bool, n: usize| if ok { Ends::from([at + n]) } else { Ends::new() };
         match e {
             Expr::Empty => one(true, 0),
+            Expr::Distinct => one(is_new(self.text, at), 0),
             Expr::Never | Expr::Token(_) | Expr::TokenExcept(_) | Expr::Tokens(_) | Expr::Hole(_) => Ends::new(),
             Expr::Bytes(b) => one(self.text[at..].starts_with(b), b.len()),
             Expr::Class(c) => match self.text.get(at) {
@@ -173,7 +174,7 @@ impl<'a> Naive<'a> {
                                     None => true,
                                     Some(k) => self.expr(k, start + 1).contains(&(end - 1)),
                                 };
-                                if ok {
+                                if ok && !(o.distinct && !is_new(self.text, end)) {
                                     let place = match o.order {
                                         PropertyOrder::Any => *place,
                                         PropertyOrder::Declared => o.properties.len(),
@@ -197,6 +198,38 @@ impl<'a> Naive<'a> {
         }
         out
     }
+}
+
+/// Whether no string with the decoded text of the one that ends at `at` ended before in its container: no item of the
+/// array, no name of the object. True where no string ends.
+fn is_new(text: &[u8], at: usize) -> bool {
+    // For each open container the strings in it that no colon came before.
+    let mut open: Vec<Vec<String>> = vec![vec![]];
+    let (mut i, mut value) = (0, false);
+    while i < at {
+        match text[i] {
+            b'"' => {
+                let Some((end, s)) = read_string(text, i) else { return true };
+                let here = open.last_mut().expect("the outermost stays");
+                if end == at {
+                    return value || !here.contains(&s);
+                }
+                if !std::mem::take(&mut value) {
+                    here.push(s);
+                }
+                i = end;
+                continue;
+            }
+            b'[' | b'{' => open.push(vec![]),
+            b']' | b'}' if open.len() > 1 => {
+                open.pop();
+            }
+            _ => {}
+        }
+        value = text[i] == b':' || value && text[i].is_ascii_whitespace();
+        i += 1;
+    }
+    true
 }
 
 fn within(ranges: &[(u32, u32)], c: u32) -> bool {

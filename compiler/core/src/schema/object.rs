@@ -14,6 +14,28 @@ use crate::ir::{Expr, ObjectRule, OtherProperties, Property};
 /// A class of undeclared names: the patterns that match, and those that do not.
 type NameClass<'a> = SmallVec<[(&'a str, bool); 2]>;
 
+/// Values of one class of names that are told apart.
+const VALUES: usize = 64;
+
+/// Undeclared names.
+#[derive(Default)]
+struct OtherNames {
+    list: Vec<OtherProperties>,
+    /// What must exist depends on values: a name that is written twice would count with both of them.
+    distinct: bool,
+    /// They never run out, as far as anybody asked.
+    endless: bool,
+}
+
+/// The needs that the names of a class meet.
+#[derive(Default)]
+struct ClassNeeds {
+    /// With whatever value, as bits.
+    by_name: u32,
+    /// With a value that one of these schemas does not allow.
+    by_value: SmallVec<[(u32, SmallVec<[LocId; 1]>); 1]>,
+}
+
 impl<'a> Compiler<'a> {
     /// What holds for the value of a name.
     pub(super) fn name_atoms(&mut self, f: &Flat<'a>, name: &str) -> Result<Conj> {
@@ -65,10 +87,12 @@ impl<'a> Compiler<'a> {
             others: vec![],
             order: self.options.order,
             min_properties: 0,
+            distinct: false,
             max_properties: o.max.map(|m| m.min(u32::MAX as u64) as u32),
             space: self.space.clone(),
         };
         let simple = o.properties.is_empty() && o.unevaluated.is_empty() && o.names.is_empty();
+        let mut endless = false;
         let (names, closed) = self.declared_names(f)?;
         rule.properties.reserve(names.len());
         for name in names {
@@ -96,7 +120,8 @@ impl<'a> Compiler<'a> {
         }
         if !closed {
             let Some(others) = self.other_names(f)? else { return Ok(None) };
-            rule.others = others;
+            (rule.others, rule.distinct) = (others.list, others.distinct);
+            endless = others.endless;
             if !o.some_names.is_empty() && o.max == Some(1) {
                 // The only property is all that must exist.
                 if rule.properties.iter().any(|p| p.required) {
@@ -113,21 +138,11 @@ impl<'a> Compiler<'a> {
         } else if !o.some_names.is_empty() {
             return Ok(None);
         }
-        self.count_properties(f, &mut rule)
+        self.count_properties(f, rule, endless)
     }
 
-    fn count_properties(&mut self, f: &Flat<'a>, rule: &mut ObjectRule) -> Result<Option<ObjectRule>> {
-        let mut rule = std::mem::replace(
-            rule,
-            ObjectRule {
-                properties: vec![],
-                others: vec![],
-                order: self.options.order,
-                min_properties: 0,
-                max_properties: None,
-                space: self.space.clone(),
-            },
-        );
+    /// Bounds on the number of properties. `endless`: undeclared names never run out.
+    fn count_properties(&mut self, f: &Flat<'a>, mut rule: ObjectRule, endless: bool) -> Result<Option<ObjectRule>> {
         let required = rule.properties.iter().filter(|p| p.required).count() as u64;
         if f.object.max.is_some_and(|m| m < required) {
             return Ok(None);
@@ -138,13 +153,16 @@ impl<'a> Compiler<'a> {
                 if possible < f.object.min {
                     return Ok(None);
                 }
+            } else if f.object.min > 1 && endless {
+                // A name that is written twice must not be counted twice.
+                rule.distinct = true;
             } else if f.object.min > 1 {
                 let loc = f.nodes.iter().map(|n| n.loc).find(|l| self.docs.get(*l, Kw::MinProperties).is_some());
                 self.unsupported(
                     loc.unwrap_or_default(),
                     Kw::MinProperties,
-                    "a name that is not declared could be written twice and be counted twice",
-                    "Declare the properties and set additionalProperties to false, or require names",
+                    "the names that are not declared are few, and might not be enough",
+                    "Declare these names in properties",
                 )?;
                 return Ok(Some(rule));
             }
@@ -220,7 +238,7 @@ impl<'a> Compiler<'a> {
 
     /// What undeclared names may be and hold: names are told apart by the patterns that match them, and by whether they
     /// are what must exist. `None`: what must exist cannot.
-    fn other_names(&mut self, f: &Flat<'a>) -> Result<Option<Vec<OtherProperties>>> {
+    fn other_names(&mut self, f: &Flat<'a>) -> Result<Option<OtherNames>> {
         let o = &f.object;
         if let (Some(what), Some(2..)) = (o.some_names.first(), o.max) {
             let (Existence::Keyword(loc, kw) | Existence::Beyond(_, (loc, kw))) = *what;
@@ -264,41 +282,50 @@ impl<'a> Compiler<'a> {
             if next.len() > 64 {
                 let loc = o.parts.first().map_or(0, |p| p.loc);
                 self.unsupported(loc, Kw::PatternProperties, "so many overlapping patterns", "Use fewer patterns")?;
-                return Ok(Some(vec![]));
+                return Ok(Some(OtherNames::default()));
             }
             classes = next;
         }
         // Classes with the same values are one.
-        type Group<'a> = (Conj, u32, Vec<NameClass<'a>>);
+        type Group<'a> = (Vec<Conj>, u32, Vec<NameClass<'a>>);
         let mut groups: Vec<Group<'a>> = vec![];
-        let mut dropped = false;
-        let mut of: FxHashMap<(Conj, u32), usize> = FxHashMap::default();
+        let mut distinct = false;
+        let mut of: FxHashMap<(Vec<Conj>, u32), usize> = FxHashMap::default();
+        let all = classes.len();
         for class in classes {
-            let mut atoms = self.class_atoms(f, &class)?;
-            if !self.normalize(&mut atoms)? {
-                dropped = true;
-                continue;
-            }
-            let marks = self.class_marks(f, &class)?;
-            match of.get(&(atoms.clone(), marks)) {
-                Some(i) => groups[*i].2.push(class),
-                None => {
-                    of.insert((atoms.clone(), marks), groups.len());
-                    groups.push((atoms, marks, vec![class]));
+            let needs = self.class_needs(f, &class)?;
+            distinct |= !needs.by_value.is_empty();
+            for (values, marks) in self.class_values(f, &class, needs)? {
+                match of.get(&(values.clone(), marks)) {
+                    Some(i) => groups[*i].2.push(class.clone()),
+                    None => {
+                        of.insert((values.clone(), marks), groups.len());
+                        groups.push((values, marks, vec![class.clone()]));
+                    }
                 }
             }
         }
-        let whole = groups.len() == 1 && !dropped;
+        let whole = groups.len() == 1 && groups[0].2.len() == all;
         let mut out = vec![];
         let mut endless = 0u32;
-        for (atoms, by_class, classes) in groups {
-            let Some(value) = self.inner(atoms)? else { continue };
+        let mut enough = false;
+        for (values, by_class, classes) in groups {
+            let mut ways = vec![];
+            for conj in values {
+                ways.extend(self.inner(conj)?);
+            }
+            let value = match ways.len() {
+                0 => continue,
+                1 => ways.remove(0),
+                _ => Expr::Alt(ways),
+            };
             let classes = if whole { vec![smallvec![]] } else { classes };
             for (specs, by_name) in &variants {
                 let marks = by_class | by_name;
                 if let ([class], [spec]) = (&classes[..], &specs[..]) {
                     if class.is_empty() && *spec == Strings::default() {
                         endless |= marks;
+                        enough = true;
                         out.push(OtherProperties { keys: None, value: value.clone(), marks });
                         continue;
                     }
@@ -311,8 +338,10 @@ impl<'a> Compiler<'a> {
                         if let Some(part) = o.parts.iter().find(|p| p.patterns.is_some()) {
                             spec.at = part.loc;
                         }
-                        if marks & !endless != 0 && self.string_endless(&spec)? {
+                        let asked = marks & !endless != 0 || o.min > 1 && !enough;
+                        if asked && self.string_endless(&spec)? {
                             endless |= marks;
+                            enough = true;
                         }
                         keys.extend(self.key_expr(&spec)?);
                     }
@@ -342,7 +371,7 @@ impl<'a> Compiler<'a> {
                 out.iter_mut().for_each(|o| o.marks &= !(1 << i));
             }
         }
-        Ok(Some(out))
+        Ok(Some(OtherNames { list: out, distinct, endless: enough }))
     }
 
     /// The undeclared names by what `propertyNames` says of them: constraints, and the needs that such a name meets.
@@ -392,26 +421,87 @@ impl<'a> Compiler<'a> {
     }
 
     /// The needs that the names of a class meet, whatever `propertyNames` says.
-    fn class_marks(&mut self, f: &Flat<'a>, class: &NameClass<'a>) -> Result<u32> {
+    fn class_needs(&mut self, f: &Flat<'a>, class: &NameClass<'a>) -> Result<ClassNeeds> {
         let matches = |p: &str| class.iter().any(|(q, m)| *m && *q == p);
-        let mut marks = 0;
-        for (i, what) in f.object.some_names.iter().enumerate() {
-            let met = match *what {
-                Existence::Beyond(..) => true,
-                Existence::Keyword(loc, kw @ (Kw::AdditionalProperties | Kw::PatternProperties)) => {
-                    let patterns = self.docs.get(loc, Kw::PatternProperties).and_then(Value::as_object);
-                    let mut found = false;
-                    for (pattern, s) in patterns.into_iter().flatten().filter(|(p, _)| matches(p)) {
-                        let child = self.docs.child(loc, s, Step::In(Kw::PatternProperties.text(), pattern));
-                        found |= kw == Kw::AdditionalProperties || !self.is_trivial(child);
-                    }
-                    found == (kw == Kw::PatternProperties)
+        let mut needs = ClassNeeds::default();
+        for (i, what) in f.object.some_names.clone().into_iter().enumerate() {
+            let (loc, kw) = match what {
+                Existence::Beyond(..) => {
+                    needs.by_name |= 1 << i;
+                    continue;
                 }
-                Existence::Keyword(..) => false,
+                Existence::Keyword(loc, kw) => (loc, kw),
             };
-            marks |= u32::from(met) << i;
+            let patterns = self.docs.get(loc, Kw::PatternProperties).and_then(Value::as_object);
+            let matching = patterns.into_iter().flatten().filter(|(p, _)| matches(p));
+            let schemas: SmallVec<[LocId; 1]> = match (kw, self.docs.get(loc, kw)) {
+                (Kw::AdditionalProperties, Some(v)) if matching.clone().next().is_none() => {
+                    smallvec![self.docs.child(loc, v, Step::Key(kw.text()))]
+                }
+                (Kw::PatternProperties, _) => {
+                    matching.map(|(p, s)| self.docs.child(loc, s, Step::In(kw.text(), p))).collect()
+                }
+                _ => smallvec![],
+            };
+            let mut open = SmallVec::new();
+            for s in schemas {
+                if self.provably_empty(&[Atom::is(s)], 2)? {
+                    needs.by_name |= 1 << i;
+                } else if !self.is_trivial(s) {
+                    open.push(s);
+                }
+            }
+            if needs.by_name >> i & 1 == 0 && !open.is_empty() {
+                needs.by_value.push((i as u32, open));
+            }
         }
-        Ok(marks)
+        Ok(needs)
+    }
+
+    /// What a name of a class may hold, by the needs that are met with it.
+    fn class_values(
+        &mut self,
+        f: &Flat<'a>,
+        class: &NameClass<'a>,
+        needs: ClassNeeds,
+    ) -> Result<Vec<(Vec<Conj>, u32)>> {
+        let mut atoms = self.class_atoms(f, class)?;
+        let mut out = vec![];
+        if !self.normalize(&mut atoms)? {
+            return Ok(out);
+        }
+        let mut values = vec![(atoms, needs.by_name)];
+        for (bit, schemas) in needs.by_value {
+            let mut next = vec![];
+            for (conj, marks) in values {
+                // The first schema that fails, or none.
+                let mut holding = conj;
+                for s in &schemas {
+                    let mut failing = holding.clone();
+                    failing.push(Atom::isnt(*s));
+                    next.push((failing, marks | 1 << bit));
+                    holding.push(Atom::is(*s));
+                }
+                next.push((holding, marks));
+            }
+            if next.len() > VALUES {
+                let loc = schemas[0];
+                self.unsupported(loc, Kw::PatternProperties, "so many schemas are negated at once", "Negate fewer")?;
+                next.truncate(VALUES);
+            }
+            values = next;
+        }
+        let split = values.len() > 1;
+        for (mut conj, marks) in values {
+            if split && (!self.normalize(&mut conj)? || self.provably_empty(&conj, 2)?) {
+                continue;
+            }
+            match out.iter_mut().find(|(_, m): &&mut (Vec<Conj>, u32)| *m == marks) {
+                Some((list, _)) => list.push(conj),
+                None => out.push((vec![conj], marks)),
+            }
+        }
+        Ok(out)
     }
 
     /// Whether no name is in a class.

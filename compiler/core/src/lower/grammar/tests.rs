@@ -23,6 +23,7 @@ fn object(properties: &[(&str, Expr, bool)]) -> ObjectRule {
         others: vec![],
         order: PropertyOrder::Any,
         min_properties: 0,
+        distinct: false,
         max_properties: None,
         space: Separators::compact(),
     }

@@ -1,8 +1,10 @@
-//! The text of undeclared keys: one deterministic automaton whose accepting states say which alternative a key belongs to.
+//! The text of undeclared keys: one deterministic automaton whose accepting states say which alternatives a key belongs
+//! to.
 
 use std::sync::OnceLock;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::error::Result;
 use crate::fsm::NONE;
@@ -19,8 +21,8 @@ pub(super) struct Others {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OtherState {
     pub edges: Vec<(u8, u8, u32)>,
-    /// The alternative of the keys that end here, or [`NONE`].
-    pub alternative: u32,
+    /// The alternatives of the keys that end here.
+    pub alternatives: SmallVec<[u32; 1]>,
 }
 
 impl Others {
@@ -47,7 +49,10 @@ impl Others {
         static CACHE: [OnceLock<Others>; 2] = [OnceLock::new(), OnceLock::new()];
         CACHE[named as usize]
             .get_or_init(|| {
-                let state = |s: DfaState| OtherState { alternative: if s.accept { 0 } else { NONE }, edges: s.edges };
+                let state = |s: DfaState| OtherState {
+                    alternatives: s.accept.then_some(0).into_iter().collect(),
+                    edges: s.edges,
+                };
                 Others { states: any_text(!named).states.into_iter().map(state).collect() }
             })
             .clone()
@@ -75,7 +80,7 @@ fn any_text(free: bool) -> Dfa {
         .clone()
 }
 
-/// The union of `parts` (the first that accepts gives its number), of the strings that `filter` accepts.
+/// The union of `parts` (those that accept give their numbers), of the strings that `filter` accepts.
 fn product(parts: &[(u32, Dfa)], filter: Option<&Dfa>, budget: &Budget) -> Result<Others> {
     let machines: Vec<&Dfa> = filter.into_iter().chain(parts.iter().map(|p| &p.1)).collect();
     let skip = filter.is_some() as usize;
@@ -90,9 +95,9 @@ fn product(parts: &[(u32, Dfa)], filter: Option<&Dfa>, budget: &Budget) -> Resul
         budget.states(1)?;
         let from = number[&tuple];
         let accepts = |i: usize| tuple[i] != NONE && machines[i].states[tuple[i] as usize].accept;
-        let alternative = match skip == 1 && !accepts(0) {
-            true => None,
-            false => (0..parts.len()).find(|&i| accepts(i + skip)),
+        let alternatives = match skip == 1 && !accepts(0) {
+            true => SmallVec::new(),
+            false => (0..parts.len()).filter(|&i| accepts(i + skip)).map(|i| parts[i].0).collect(),
         };
         cuts.clear();
         let live = tuple.iter().zip(&machines).filter(|(&s, _)| s != NONE);
@@ -123,7 +128,7 @@ fn product(parts: &[(u32, Dfa)], filter: Option<&Dfa>, budget: &Budget) -> Resul
                 _ => edges.push((lo, hi, to)),
             }
         }
-        others.states[from as usize] = OtherState { edges, alternative: alternative.map_or(NONE, |i| parts[i].0) };
+        others.states[from as usize] = OtherState { edges, alternatives };
     }
     trim(others)
 }
@@ -147,7 +152,7 @@ fn trim(others: Others) -> Result<Others> {
     for (i, s) in others.states.iter().enumerate() {
         s.edges.iter().for_each(|e| back[e.2 as usize].push(i as u32));
     }
-    let mut live: Vec<bool> = others.states.iter().map(|s| s.alternative != NONE).collect();
+    let mut live: Vec<bool> = others.states.iter().map(|s| !s.alternatives.is_empty()).collect();
     let mut work: Vec<u32> = (0..n as u32).filter(|&i| live[i as usize]).collect();
     while let Some(i) = work.pop() {
         for &p in &back[i as usize] {

@@ -84,7 +84,7 @@ impl Pairs {
         let pair = &self.pairs[at as usize];
         let end = names.nodes[pair.node as usize].end;
         let parts = others.states.get(pair.other as usize).is_some_and(|o| {
-            (o.alternative != NONE && end == NONE)
+            (!o.alternatives.is_empty() && end == NONE)
                 || o.edges.iter().any(|&(lo, hi, _)| {
                     let own = pair.edges.iter().filter(|e| lo <= e.0 && e.0 <= hi).count();
                     own <= (hi - lo) as usize

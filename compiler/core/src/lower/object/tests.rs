@@ -76,6 +76,7 @@ impl Spec {
             },
             order: self.order,
             min_properties: self.min,
+            distinct: false,
             max_properties: self.max,
             space: if self.spaces { Separators::flexible() } else { Separators::compact() },
         };
