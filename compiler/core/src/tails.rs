@@ -93,6 +93,10 @@ impl<'a> Stretch<'a> {
         let mut quote = None;
         for e in &state.edges {
             if key == Some(q) && e.lo == b'"' && e.hi == b'"' {
+                if quote.is_some() {
+                    // Several kinds of values may follow: more than one way out.
+                    return Err(());
+                }
                 quote = Some((e.act, e.target));
                 continue;
             }

@@ -257,7 +257,7 @@ impl<'a> Compiler<'a> {
 
     /// How many strings satisfy one of some constraints or are one of some values.
     pub(super) fn count_union(&mut self, specs: &[Strings<'a>], values: &[&'a str], most: u64) -> Result<Option<u64>> {
-        let mut all: Vec<Expr> = values.iter().map(|v| Expr::lit(v)).collect();
+        let mut all: Vec<Expr> = values.iter().map(Expr::lit).collect();
         for s in specs {
             all.push(self.text_expr(s, Alphabet::Utf8)?);
         }

@@ -174,7 +174,7 @@ impl<'a> Naive<'a> {
                                     None => true,
                                     Some(k) => self.expr(k, start + 1).contains(&(end - 1)),
                                 };
-                                if ok && !(o.distinct && !is_new(self.text, end)) {
+                                if ok && (!o.distinct || is_new(self.text, end)) {
                                     let place = match o.order {
                                         PropertyOrder::Any => *place,
                                         PropertyOrder::Declared => o.properties.len(),

@@ -1,0 +1,191 @@
+"""Strings that must differ, against `jsonschema`: unique items, and names of which each may come once.
+
+Texts with the same name twice are built by hand, since no parsed value has them: where values of undeclared names
+count, they must be refused. Masks are compared with brute force along the way.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gramary.compiler.errors import UnsatisfiableSchema, UnsupportedSchema
+from gramary.runtime._core import CompiledGrammar
+
+from .oracle import brute_force, mask
+from .test_oracle_json import COMPILER, STOP, TOKENS, Judge, accepts, compiled, exactly, spellings
+
+WORDS = ["", "a", "b", "ab", "ba", "é", "x\ny", '"', "aa", "12", "13"]
+
+texts = st.one_of(
+    st.just({"type": "string"}),
+    st.builds(
+        lambda p: {"type": "string", "pattern": p}, st.sampled_from(["^a", "^a?b?$", "^(a|b)*$", "b$", "^[ab]$"])
+    ),
+    st.builds(lambda n: {"type": "string", "maxLength": n}, st.integers(0, 3)),
+    st.just({"type": "string", "pattern": "^[0-9]{2}$"}),
+    st.builds(lambda e: {"enum": e}, st.lists(st.sampled_from(WORDS), min_size=1, max_size=11, unique=True)),
+    st.just({"enum": [f"{a}{b}" for a in "abcd" for b in "abcd"]}),
+)
+items = st.one_of(
+    texts,
+    st.builds(lambda a, b: {"anyOf": [a, b]}, texts, texts),
+    st.builds(lambda t: {"anyOf": [t, {"type": "null"}]}, texts),
+    st.just({"type": ["string", "null", "boolean"]}),
+    st.just({"anyOf": [{"type": "string"}, {"enum": [1, 2.5]}]}),
+)
+counts = st.fixed_dictionaries({}, optional={"minItems": st.integers(0, 3), "maxItems": st.integers(0, 4)})
+
+
+@st.composite
+def arrays(draw: Any) -> Any:
+    schema = {"type": "array", "uniqueItems": True, "items": draw(items), **draw(counts)}
+    if draw(st.booleans()):
+        schema["prefixItems"] = draw(st.lists(st.one_of(texts, st.just({"type": "integer"})), min_size=1, max_size=2))
+    return schema if draw(st.booleans()) else {"anyOf": [schema, {"items": {"const": "a"}, "maxItems": 2}]}
+
+
+instances = st.lists(
+    st.one_of(
+        st.lists(st.sampled_from(WORDS[:6]), max_size=4),
+        st.lists(st.sampled_from([*WORDS, None, True, False, 1, 2.5, 3]), max_size=5),
+        st.lists(st.sampled_from(["aa", "ab", "ac", "dd", "da"]), max_size=3),
+    ),
+    min_size=12,
+    max_size=20,
+)
+
+
+def walk(grammar: CompiledGrammar, seed: int, steps: int = 60) -> bytes | None:
+    """A text that masks allow, none of them empty; some are compared with brute force. `None`: it did not end."""
+    rng, matcher, text = random.Random(seed), grammar.matcher(), bytearray()
+    for step in range(steps):
+        allowed = mask(matcher, len(TOKENS))
+        assert allowed, bytes(text)
+        if step % 8 == 0:
+            assert allowed == brute_force(matcher, range(len(TOKENS))), bytes(text)
+        if STOP in allowed and (len(allowed) == 1 or rng.random() < 0.2 or step > 40):
+            return bytes(text)
+        ways = sorted(t for t in allowed - {STOP} if TOKENS[t] in b'"ab,]}:1 {}[' or rng.random() < 0.02)
+        token = rng.choice(ways or sorted(allowed - {STOP}))
+        assert matcher.accept_token(token)
+        text += TOKENS[token]
+    return None
+
+
+@settings(max_examples=150)
+@given(arrays(), instances, st.integers(0, 2**32))
+def test_items_are_unique(schema: Any, values: list[Any], seed: int) -> None:
+    judge, grammar = Judge(exactly(schema)), compiled(schema)
+    for value in values:
+        valid = judge.is_valid(exactly(value))
+        if grammar is UnsatisfiableSchema:
+            assert not valid, value
+        elif isinstance(grammar, CompiledGrammar):
+            for text in spellings(value):
+                assert accepts(grammar, text) == valid, text
+    if isinstance(grammar, CompiledGrammar) and (text := walk(grammar, seed)) is not None:
+        assert judge.is_valid(exactly(json.loads(text))), text
+
+
+def test_escapes_do_not_hide_a_repetition() -> None:
+    grammar = COMPILER.compile_json_schema({"type": "array", "items": {"type": "string"}, "uniqueItems": True})
+    assert accepts(grammar, '["ab", "a", [1]]') is False
+    for second in ("ab", "a\\u0062", "\\u0061b"):
+        assert not accepts(grammar, f'["ab", "{second}"]'), second
+    assert accepts(grammar, '["ab", "ac", "a"]')
+
+
+def test_other_containers_are_compared_apart() -> None:
+    schema = {"type": "array", "items": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}}
+    grammar = COMPILER.compile_json_schema(schema)
+    assert accepts(grammar, '[["a", "b"], ["a"], ["b", "a"]]')
+    assert not accepts(grammar, '[["a", "b"], ["a", "a"]]')
+
+
+@pytest.mark.parametrize("item", [{"type": "number"}, {"type": "object"}, {}, {"type": ["string", "array"]}])
+def test_what_cannot_be_compared_is_refused(item: Any) -> None:
+    schema = {"type": "array", "items": item, "uniqueItems": True}
+    with pytest.raises(UnsupportedSchema) as caught:
+        COMPILER.compile_json_schema(schema)
+    assert caught.value.keyword == "uniqueItems"
+    assert [w["keyword"] for w in COMPILER.compile_json_schema(schema, lenient=True).warnings] == ["uniqueItems"]
+
+
+# ------------------------------------------------------------------------------------------------ names
+
+inner = st.sampled_from([{"type": "integer"}, {"type": "string", "minLength": 2}, {"const": 1}, {"type": "null"}])
+some = st.one_of(
+    st.builds(lambda s: {"additionalProperties": s}, inner),
+    st.builds(lambda s: {"properties": {"a": True}, "additionalProperties": s}, inner),
+    st.builds(lambda p, s: {"patternProperties": {p: s}}, st.sampled_from(["^a", "b", "^.b"]), inner),
+    st.builds(lambda s, t: {"patternProperties": {"^a": s, "b": t}}, inner, inner),
+    st.builds(lambda s: {"patternProperties": {"^a": True}, "additionalProperties": s}, inner),
+)
+bases = st.sampled_from(
+    [
+        {},
+        {"properties": {"a": {"type": "integer"}}, "required": ["b"]},
+        {"additionalProperties": {"type": ["integer", "string"]}},
+        {"patternProperties": {"^a": {"type": "integer"}}},
+        {"propertyNames": {"minLength": 2}},
+    ]
+)
+pairs = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "ab", "ba", "aa", "bb", "c"]), st.sampled_from(["1", "2", '"x"', '"xy"', "null"])
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=150)
+@given(
+    bases,
+    st.lists(some, min_size=1, max_size=2),
+    st.sampled_from(["allOf", "anyOf", "oneOf"]),
+    st.integers(0, 3),
+    st.lists(pairs, min_size=15, max_size=25),
+    st.integers(0, 2**32),
+)
+def test_values_of_some_property(
+    base: Any, kinds: list[Any], keyword: str, least: int, objects: list[Any], seed: int
+) -> None:
+    """Negations of what undeclared properties hold, and how many there are at least."""
+    schema = {"type": "object", **base, keyword: [{"not": s} for s in kinds], "minProperties": least}
+    judge, grammar = Judge(exactly(schema)), compiled(schema, property_order="any")
+    for written in objects:
+        text = "{" + ", ".join(f'"{name}": {value}' for name, value in written) + "}"
+        # Written twice, one way or the other: what counts differs between readers, so both must do.
+        first = judge.is_valid(exactly(json.loads(text, object_pairs_hook=lambda p: dict(reversed(p)))))
+        last = judge.is_valid(exactly(json.loads(text)))
+        once = len({name for name, _ in written}) == len(written)
+        if grammar is UnsatisfiableSchema:
+            assert not last, text
+        elif isinstance(grammar, CompiledGrammar):
+            if once:
+                assert accepts(grammar, text) == last, text
+            elif not (first and last):
+                assert not accepts(grammar, text), text
+    if isinstance(grammar, CompiledGrammar) and (text := walk(grammar, seed)) is not None:
+        assert judge.is_valid(exactly(json.loads(text))), text
+
+
+@pytest.mark.parametrize("order", ["any", "declared"])
+def test_names_that_count_are_written_once(order: str) -> None:
+    schema = {"type": "object", "properties": {"d": {}}, "minProperties": 3}
+    grammar = COMPILER.compile_json_schema(schema, property_order=order)
+    assert accepts(grammar, '{"d": 1, "a": 2, "b": 3}')
+    for text in ('{"d": 1, "a": 2}', '{"a": 1, "a": 2, "b": 3}', '{"a": 1, "b": 2, "\\u0061": 3, "c": 4}'):
+        assert not accepts(grammar, text), text
+
+
+@pytest.mark.parametrize("order", ["any", "declared"])
+def test_names_that_do_not_count_may_come_twice(order: str) -> None:
+    grammar = COMPILER.compile_json_schema({"type": "object", "minProperties": 1}, property_order=order)
+    assert accepts(grammar, '{"a": 1, "a": 2}')
