@@ -82,7 +82,14 @@ ROWS = [
         {**_CLOSED, "minProperties": 1, "maxProperties": 1},
         ('{"a": 1}', '{"b": 1}'),
         ("{}", '{"a": 1, "b": 2}'),
-        ({"patternProperties": {"^[ab]$": True}, "additionalProperties": False, "minProperties": 2},),
+        (
+            {
+                "properties": {"c": True},
+                "patternProperties": {"^[ab]$": True},
+                "additionalProperties": False,
+                "minProperties": 2,
+            },
+        ),
     ),
     Row(
         "dependentRequired",

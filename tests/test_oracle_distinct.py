@@ -176,6 +176,40 @@ def test_values_of_some_property(
         assert judge.is_valid(exactly(json.loads(text))), text
 
 
+few = st.fixed_dictionaries(
+    {
+        "patternProperties": st.dictionaries(st.sampled_from(["^[ab]$", "^[a-c]$", "^a?b?$", "^b"]), inner, min_size=1),
+        "minProperties": st.integers(2, 4),
+    },
+    optional={
+        "properties": st.just({"a": {"type": "integer"}, "cc": True}),
+        "required": st.sampled_from([["a"], ["b"], ["c", "cc"]]),
+        "maxProperties": st.integers(2, 4),
+    },
+)
+
+
+@settings(max_examples=100)
+@given(few, st.sampled_from(["any", "declared"]), st.lists(pairs, min_size=15, max_size=25), st.integers(0, 2**32))
+def test_names_that_run_out(base: Any, order: str, objects: list[Any], seed: int) -> None:
+    """Undeclared names of which there are only a few, and counts that may ask for more of them than there are."""
+    schema = {"type": "object", **base, "additionalProperties": False}
+    judge, grammar = Judge(exactly(schema)), compiled(schema, property_order=order)
+    for written in objects:
+        text = "{" + ", ".join(f'"{name}": {value}' for name, value in written) + "}"
+        valid = judge.is_valid(exactly(json.loads(text)))
+        if grammar is UnsatisfiableSchema:
+            assert not valid, text
+        elif isinstance(grammar, CompiledGrammar):
+            once = len({name for name, _ in written}) == len(written)
+            if order == "any" and once:
+                assert accepts(grammar, text) == valid, text
+            elif not (once and valid):
+                assert not accepts(grammar, text), text
+    if isinstance(grammar, CompiledGrammar) and (text := walk(grammar, seed)) is not None:
+        assert judge.is_valid(exactly(json.loads(text))), text
+
+
 @pytest.mark.parametrize("order", ["any", "declared"])
 def test_names_that_count_are_written_once(order: str) -> None:
     schema = {"type": "object", "properties": {"d": {}}, "minProperties": 3}

@@ -9,13 +9,15 @@ use super::flat::*;
 use super::keyword::Kw;
 use super::Compiler;
 use crate::error::Result;
-use crate::ir::{Expr, ObjectRule, OtherProperties, Property};
+use crate::ir::{Expr, ObjectRule, OtherProperties, Property, PropertyOrder};
 
 /// A class of undeclared names: the patterns that match, and those that do not.
 type NameClass<'a> = SmallVec<[(&'a str, bool); 2]>;
 
 /// Values of one class of names that are told apart.
 const VALUES: usize = 64;
+/// Names that are counted; more are as good as any number.
+const MOST_NAMES: u64 = 1 << 16;
 
 /// Undeclared names.
 #[derive(Default)]
@@ -25,6 +27,8 @@ struct OtherNames {
     distinct: bool,
     /// They never run out, as far as anybody asked.
     endless: bool,
+    /// How many there are, where they run out and that matters.
+    number: Option<u64>,
 }
 
 /// The needs that the names of a class meet.
@@ -92,7 +96,7 @@ impl<'a> Compiler<'a> {
             space: self.space.clone(),
         };
         let simple = o.properties.is_empty() && o.unevaluated.is_empty() && o.names.is_empty();
-        let mut endless = false;
+        let mut others = OtherNames::default();
         let (names, closed) = self.declared_names(f)?;
         rule.properties.reserve(names.len());
         for name in names {
@@ -119,9 +123,9 @@ impl<'a> Compiler<'a> {
             rule.properties.push(Property { name: name.to_owned(), value, required });
         }
         if !closed {
-            let Some(others) = self.other_names(f)? else { return Ok(None) };
-            (rule.others, rule.distinct) = (others.list, others.distinct);
-            endless = others.endless;
+            let Some(found) = self.other_names(f)? else { return Ok(None) };
+            others = found;
+            (rule.others, rule.distinct) = (std::mem::take(&mut others.list), others.distinct);
             if !o.some_names.is_empty() && o.max == Some(1) {
                 // The only property is all that must exist.
                 if rule.properties.iter().any(|p| p.required) {
@@ -138,11 +142,16 @@ impl<'a> Compiler<'a> {
         } else if !o.some_names.is_empty() {
             return Ok(None);
         }
-        self.count_properties(f, rule, endless)
+        self.count_properties(f, rule, &others)
     }
 
-    /// Bounds on the number of properties. `endless`: undeclared names never run out.
-    fn count_properties(&mut self, f: &Flat<'a>, mut rule: ObjectRule, endless: bool) -> Result<Option<ObjectRule>> {
+    /// Bounds on the number of properties. `others`: the undeclared names, whose list the rule has.
+    fn count_properties(
+        &mut self,
+        f: &Flat<'a>,
+        mut rule: ObjectRule,
+        others: &OtherNames,
+    ) -> Result<Option<ObjectRule>> {
         let required = rule.properties.iter().filter(|p| p.required).count() as u64;
         if f.object.max.is_some_and(|m| m < required) {
             return Ok(None);
@@ -153,9 +162,18 @@ impl<'a> Compiler<'a> {
                 if possible < f.object.min {
                     return Ok(None);
                 }
-            } else if f.object.min > 1 && endless {
+            } else if f.object.min > 1 && others.endless {
                 // A name that is written twice must not be counted twice.
                 rule.distinct = true;
+            } else if let (2.., Some(number)) = (f.object.min, others.number.filter(|_| self.counts(&rule, required))) {
+                // They run out, which a bound on all properties says: no comma then leads to where no name is left.
+                let all = possible + number;
+                if all < f.object.min {
+                    return Ok(None);
+                }
+                rule.distinct = true;
+                let most = all.min(u32::MAX as u64) as u32;
+                rule.max_properties = Some(rule.max_properties.map_or(most, |m| m.min(most)));
             } else if f.object.min > 1 {
                 let loc = f.nodes.iter().map(|n| n.loc).find(|l| self.docs.get(*l, Kw::MinProperties).is_some());
                 self.unsupported(
@@ -169,6 +187,12 @@ impl<'a> Compiler<'a> {
             rule.min_properties = f.object.min.min(u32::MAX as u64) as u32;
         }
         Ok(Some(rule))
+    }
+
+    /// Whether a count of properties alone says that another name is left: not where declared names can be passed over.
+    fn counts(&self, rule: &ObjectRule, required: u64) -> bool {
+        let possible = rule.properties.iter().filter(|p| p.value.is_some()).count() as u64;
+        rule.order == PropertyOrder::Any || possible == required
     }
 
     /// The names that get a place of their own, in order, and whether there are no others.
@@ -309,6 +333,7 @@ impl<'a> Compiler<'a> {
         let mut out = vec![];
         let mut endless = 0u32;
         let mut enough = false;
+        let mut all_specs: Vec<Strings<'a>> = vec![];
         for (values, by_class, classes) in groups {
             let mut ways = vec![];
             for conj in values {
@@ -344,6 +369,9 @@ impl<'a> Compiler<'a> {
                             enough = true;
                         }
                         keys.extend(self.key_expr(&spec)?);
+                        if o.min > 1 && !enough {
+                            all_specs.push(spec);
+                        }
                     }
                 }
                 let keys = match keys.len() {
@@ -371,7 +399,13 @@ impl<'a> Compiler<'a> {
                 out.iter_mut().for_each(|o| o.marks &= !(1 << i));
             }
         }
-        Ok(Some(OtherNames { list: out, distinct, endless: enough }))
+        let mut number = None;
+        if o.min > 1 && !enough && o.some_names.is_empty() && !out.is_empty() {
+            let (declared, _) = self.declared_names(f)?;
+            let all = self.count_union(&all_specs, &declared, MOST_NAMES)?;
+            number = all.map(|n| n.saturating_sub(declared.len() as u64));
+        }
+        Ok(Some(OtherNames { list: out, distinct, endless: enough, number }))
     }
 
     /// The undeclared names by what `propertyNames` says of them: constraints, and the needs that such a name meets.
