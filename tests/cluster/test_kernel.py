@@ -28,6 +28,8 @@ SCHEMAS: list[Any] = [
     {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", 1, None]}}, "required": ["b"]},
     {"type": "array", "items": {"type": "string", "format": "date"}, "maxItems": 40},
     RECURSIVE,
+    {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+    {"type": "object", "properties": {"a": {"type": "integer"}}, "minProperties": 3},
 ]
 Units = list[tuple[bytes, bytes]]
 
@@ -64,6 +66,21 @@ def test_a_source_goes_from_one_process_to_another(schema: Any, order: str) -> N
     assert here.export(source) == (data, units)
 
 
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [(SCHEMAS[-2], '["a", "b"]', '["a", "a"]'), (SCHEMAS[-1], '{"a": 1, "b": 2, "c": 3}', '{"a": 1, "b": 2, "b": 3}')],
+)
+def test_strings_stay_distinct_elsewhere(schema: Any, good: str, bad: str) -> None:
+    source, data, units = lowered(schema)
+    here, _ = compilers()
+    here.install([(source, data)], units)
+    grammar = here.compile_json_schema(source.text)
+    assert here.stats()["source_misses"] == 0
+    for text, whole in ((good, True), (bad, False)):
+        matcher = grammar.matcher()
+        assert (matcher.accept_bytes(text) and matcher.is_complete()) == whole
+
+
 def test_sources_are_at_hand_before_their_text_is_seen() -> None:
     here, _ = compilers()
     for schema in SCHEMAS:
@@ -97,8 +114,9 @@ def test_keys_tell_sources_apart() -> None:
         Source.from_parts("json_schema", '{"colour": 1}', b"")
 
 
-def test_a_changed_unit_is_found() -> None:
-    _, _, units = lowered(RECURSIVE)
+@pytest.mark.parametrize("schema", [RECURSIVE, SCHEMAS[-1], SCHEMAS[-2]], ids=["recursive", "names", "items"])
+def test_a_changed_unit_is_found(schema: Any) -> None:
+    _, _, units = lowered(schema)
     for i, (digest, data) in enumerate(units):
         for at in range(0, len(data), max(1, len(data) // 40)):
             bad = bytearray(data)
