@@ -157,9 +157,7 @@ impl PyCompiler {
         lenient: bool,
         limits: Option<PyLimits>,
     ) -> PyResult<PyGrammar> {
-        let read = Reading::of(property_order, whitespace, lenient, None)?;
-        let allow_spelled_markers = !forbid_spelled_markers;
-        let options = StructuralOptions { schema: read.schema, allow_spelled_markers, bounds: read.bounds };
+        let options = structural_options(forbid_spelled_markers, property_order, whitespace, lenient)?;
         let text = Text::of(tag)?;
         let compiled = py
             .detach(|| self.engine.structural_tag(&text.0, &options, limits_of(limits)))
@@ -182,9 +180,7 @@ impl PyCompiler {
         lenient: bool,
         limits: Option<PyLimits>,
     ) -> PyResult<Vec<PySource>> {
-        let read = Reading::of(property_order, whitespace, lenient, None)?;
-        let allow_spelled_markers = !forbid_spelled_markers;
-        let options = StructuralOptions { schema: read.schema, allow_spelled_markers, bounds: read.bounds };
+        let options = structural_options(forbid_spelled_markers, property_order, whitespace, lenient)?;
         let text = Text::of(tag)?;
         let sources = py
             .detach(|| self.engine.sources_of_structural_tag(&text.0, &options, &limits_of(limits)))
@@ -207,9 +203,7 @@ impl PyCompiler {
         lenient: bool,
         limits: Option<PyLimits>,
     ) -> PyResult<(Option<PyGrammar>, usize, Vec<PySource>)> {
-        let read = Reading::of(property_order, whitespace, lenient, None)?;
-        let allow_spelled_markers = !forbid_spelled_markers;
-        let options = StructuralOptions { schema: read.schema, allow_spelled_markers, bounds: read.bounds };
+        let options = structural_options(forbid_spelled_markers, property_order, whitespace, lenient)?;
         let text = Text::of(tag)?;
         let (number, found) = py
             .detach(|| self.engine.structural_tag_if_known(&text.0, &options, limits_of(limits)))
@@ -614,4 +608,16 @@ pub fn is_shared(link: Link) -> bool {
 fn structure(compiled: CompiledStructure) -> PyGrammar {
     let warnings = compiled.warnings.into_iter().map(|w| (None, w)).collect();
     PyGrammar { grammar: compiled.grammar, warnings, faults: vec![], offered: None }
+}
+
+/// The options that every reading of a structural tag has.
+fn structural_options(
+    forbid_spelled_markers: bool,
+    property_order: &str,
+    whitespace: &str,
+    lenient: bool,
+) -> PyResult<StructuralOptions> {
+    let read = Reading::of(property_order, whitespace, lenient, None)?;
+    let allow_spelled_markers = !forbid_spelled_markers;
+    Ok(StructuralOptions { schema: read.schema, allow_spelled_markers, bounds: read.bounds })
 }
