@@ -165,17 +165,6 @@ class Compiler:
         lenient: bool = False,
         limits: Limits | None = None,
     ) -> CompiledGrammar: ...
-    def sources_of_structural_tag(
-        self,
-        tag: str | bytes | dict[str, Any],
-        *,
-        forbid_spelled_markers: bool = True,
-        property_order: str = "declared",
-        whitespace: str = "flexible",
-        lenient: bool = False,
-        limits: Limits | None = None,
-    ) -> list[Source]:
-        """The distinct sources that `compile_structural_tag` compiles for this tag, in order of first use."""
     def structural_tag_if_known(
         self,
         tag: str | bytes | dict[str, Any],
@@ -186,8 +175,9 @@ class Compiler:
         lenient: bool = False,
         limits: Limits | None = None,
     ) -> tuple[CompiledGrammar | None, int, list[Source]]:
-        """The grammar of a tag all of whose sources are in memory, or None; how many sources it has; and those of them
-        that are not in memory. One reading of the text, where naming the sources first would take two."""
+        """The grammar of a tag all of whose sources are in memory, or None; how many distinct sources it has; and those
+        of them that are not in memory, in order of first use. One reading of the text, where naming the sources first
+        would take two."""
     def compile_ir(self, ir: str, *, limits: Limits | None = None) -> CompiledGrammar:
         """`ir`: the JSON form of `ir::Grammar` (serde)."""
     def compile_tools(

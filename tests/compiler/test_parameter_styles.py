@@ -154,9 +154,9 @@ def test_what_cannot_be_written_as_parameters(compiler: Compiler) -> None:
     assert invalid.value.pointer == "/format/json_schema/properties/a/minLength"
 
 
-def test_a_source_of_its_own(compiler: Compiler) -> None:
+def test_a_source_of_its_own() -> None:
     node = {"type": "json_schema", "json_schema": obj({"a": S}), "style": "qwen_xml"}
-    (source,) = compiler._core.sources_of_structural_tag({"format": node})
+    _, _, (source,) = Compiler(Tokenizer.from_bytes()).core.structural_tag_if_known({"format": node})
     assert source.kind == "styled_schema"
     again = type(source).from_parts(source.kind, source.options, source.text)
     assert again.key == source.key

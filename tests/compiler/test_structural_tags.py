@@ -201,7 +201,8 @@ def test_a_schema_seen_before_is_not_compiled_again() -> None:
     assert after["source_misses"] == before["source_misses"]
     assert after["units_built"] == before["units_built"]
     assert accepts(grammar, '<think>so</think>now <f12>{"p12": 1}</f>')
-    sources = compiler._core.sources_of_structural_tag(json.dumps({"format": call([3, 3, 5])}))
+    fresh = Compiler(Tokenizer.from_bytes()).core
+    _, _, sources = fresh.structural_tag_if_known(json.dumps({"format": call([3, 3, 5])}))
     assert [s.kind for s in sources] == ["json_schema"] * 2
     assert json.loads(sources[0].text) == schemas[3]
 

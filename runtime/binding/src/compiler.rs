@@ -170,29 +170,6 @@ impl PyCompiler {
         limits = None
     ))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of a Python function
-    fn sources_of_structural_tag(
-        &self,
-        py: Python<'_>,
-        tag: &Bound<'_, PyAny>,
-        forbid_spelled_markers: bool,
-        property_order: &str,
-        whitespace: &str,
-        lenient: bool,
-        limits: Option<PyLimits>,
-    ) -> PyResult<Vec<PySource>> {
-        let options = structural_options(forbid_spelled_markers, property_order, whitespace, lenient)?;
-        let text = Text::of(tag)?;
-        let sources = py
-            .detach(|| self.engine.sources_of_structural_tag(&text.0, &options, &limits_of(limits)))
-            .map_err(|e| compile_error(py, e, Origin::Grammar))?;
-        Ok(sources.iter().map(|(source, text)| PySource::of(source.clone(), text)).collect())
-    }
-
-    #[pyo3(signature = (
-        tag, *, forbid_spelled_markers = true, property_order = "declared", whitespace = "flexible", lenient = false,
-        limits = None
-    ))]
-    #[allow(clippy::too_many_arguments)] // keyword arguments of a Python function
     fn structural_tag_if_known(
         &self,
         py: Python<'_>,

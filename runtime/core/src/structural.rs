@@ -16,7 +16,7 @@ use gramary_compiler::tools::{choose, Tag};
 use gramary_compiler::unit::{Digest, Link, Node, Unit};
 use gramary_compiler::{Budget, CompileError, Limits, Result};
 use parking_lot::Mutex;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::bounds::{Bounds, Lexer};
 use crate::engine::{Compiled, Engine, SchemaOptions, Source, StyledOptions};
@@ -234,27 +234,6 @@ impl Engine {
         // Without tags there is no telling what of the text is JSON.
         let bounds = if tags.is_some() { options.bounds } else { Bounds::NONE };
         Ok(CompiledStructure { grammar: self.bind(program, limits.clone(), bounds, tags), warnings })
-    }
-
-    /// The distinct sources that a structural tag is made of, in order of first use.
-    pub fn sources_of_structural_tag(
-        &self,
-        text: &[u8],
-        options: &StructuralOptions,
-        limits: &Limits,
-    ) -> Result<Vec<(Source, Box<[u8]>)>> {
-        let plan = self.plan(text, options, &Budget::new(limits.clone()))?;
-        let mut seen = FxHashSet::default();
-        let mut sources = vec![];
-        for part in &plan.parts {
-            if let Part::Source { content, text, .. } = part {
-                let source = (source_of(content, options), Box::from(text.as_bytes()));
-                if seen.insert(source.clone()) {
-                    sources.push(source);
-                }
-            }
-        }
-        Ok(sources)
     }
 
     fn plan<'a>(&self, text: &'a [u8], options: &StructuralOptions, budget: &Budget) -> Result<Plan<'a>> {
