@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from decimal import Decimal, getcontext
 from typing import Any
 
@@ -474,3 +475,43 @@ def test_what_must_exist(base: Any, kinds: list[Any], keyword: str, instances: l
         if matcher.is_complete():
             written = json.loads(bytes(text), parse_float=Decimal)
             assert judge.is_valid(written), bytes(text)
+
+
+# ------------------------------------------------------------------------------------------------ patterns
+
+#: Counted classes that overlap with what comes after them, above all.
+PIECES = [
+    r"\d{6}",
+    r"[0-9a-f]{3}",
+    r"[a-c]{2,9}",
+    r"\d{20,24}",
+    r"(ab?){5}",
+    r"[^b]{3}",
+    ".*",
+    "a*",
+    r"\w+",
+    "#",
+    "b|",
+    "c?",
+]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4), st.booleans(), st.booleans(), st.randoms())
+def test_patterns_whatever_was_tried_before(pieces: list[str], begin: bool, end: bool, rng: random.Random) -> None:
+    """Every byte is tried at every place first: what a step leaves in memory must not change another's result."""
+    pattern = "^" * begin + "(" + "".join(pieces) + ")" + "$" * end
+    try:
+        grammar = COMPILER.compile_json_schema(json.dumps({"type": "string", "pattern": pattern}))
+    except LimitExceeded:
+        return
+    for _ in range(4):
+        text = "".join(rng.choice("0123ab#") for _ in range(rng.choice([2, 6, 7, 12, 26])))
+        matcher, taken = grammar.matcher(), True
+        for byte in ('"' + text + '"').encode():
+            for tried in range(32, 127):
+                matcher.fork().accept_bytes(bytes([tried]))
+            taken = matcher.accept_bytes(bytes([byte]))
+            if not taken:
+                break
+        assert (taken and matcher.is_complete()) == bool(re.search(pattern, text)), text

@@ -26,4 +26,6 @@ pub use error::{CompileError, Result};
 pub use limits::{Budget, Limits};
 
 /// Version of every stored format and of the digest. Hashed into digests.
-pub const FORMAT_VERSION: u32 = 1;
+///
+/// 2: mask-cache entries written by version 1 may lack tokens where a counted class overlaps with what follows it.
+pub const FORMAT_VERSION: u32 = 2;

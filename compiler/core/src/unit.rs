@@ -312,27 +312,30 @@ impl Unit {
         (lo, hi, out)
     }
 
-    /// All ranges on which the state does the same as on `edge`, one of its own or its fallback's.
+    /// All ranges on which the state takes `edge`, one of its own or its fallback's, or its like, and nothing else.
     pub fn twins(&self, state: u32, edge: &Edge) -> SmallVec<[(u8, u8); 8]> {
         let same = |e: &&Edge| e.target == edge.target && e.act == edge.act;
         let own = self.own_edges(state);
-        let mut ranges: SmallVec<[(u8, u8); 8]> = own.iter().filter(same).map(|e| (e.lo, e.hi)).collect();
+        let mut ranges = SmallVec::new();
+        if overlap(own) {
+            // Some bytes take several edges: where another one counts, too, the step is another.
+            let others: SmallVec<[Edge; 8]> = own.iter().filter(|e| !same(e)).copied().collect();
+            own.iter().filter(same).for_each(|e| without(e, &others, &mut ranges));
+        } else {
+            ranges.extend(own.iter().filter(same).map(|e| (e.lo, e.hi)));
+        }
         let fallback = self.fallback[state as usize];
         if fallback == NONE {
             return ranges;
         }
-        for e in self.own_edges(fallback).iter().filter(same) {
-            // Without what the state's own edges take.
-            let mut from = e.lo as u16;
-            for o in own.iter().filter(|o| o.hi >= e.lo && o.lo <= e.hi) {
-                if (o.lo as u16) > from {
-                    ranges.push((from as u8, o.lo - 1));
-                }
-                from = from.max(o.hi as u16 + 1);
-            }
-            if from <= e.hi as u16 {
-                ranges.push((from as u8, e.hi));
-            }
+        let below = self.own_edges(fallback);
+        if overlap(below) {
+            let others = below.iter().filter(|e| !same(e));
+            let mut others: SmallVec<[Edge; 8]> = others.chain(own).copied().collect();
+            others.sort_unstable_by_key(|e| e.lo);
+            below.iter().filter(same).for_each(|e| without(e, &others, &mut ranges));
+        } else {
+            below.iter().filter(same).for_each(|e| without(e, own, &mut ranges));
         }
         ranges
     }
@@ -476,6 +479,25 @@ fn narrow(edges: &[Edge], b: u8, lo: &mut u8, hi: &mut u8, out: &mut SmallVec<[E
             *hi = (*hi).min(e.hi);
             out.push(*e);
         }
+    }
+}
+
+/// Whether some byte takes two of `edges`, which are sorted.
+fn overlap(edges: &[Edge]) -> bool {
+    edges.windows(2).any(|e| e[0].hi >= e[1].lo)
+}
+
+/// Adds the ranges of `edge` that none of `others` takes, which are sorted by their first bytes.
+fn without(edge: &Edge, others: &[Edge], ranges: &mut SmallVec<[(u8, u8); 8]>) {
+    let mut from = edge.lo as u16;
+    for o in others.iter().filter(|o| o.hi >= edge.lo && o.lo <= edge.hi) {
+        if (o.lo as u16) > from {
+            ranges.push((from as u8, o.lo - 1));
+        }
+        from = from.max(o.hi as u16 + 1);
+    }
+    if from <= edge.hi as u16 {
+        ranges.push((from as u8, edge.hi));
     }
 }
 

@@ -142,3 +142,23 @@ fn recursion_of_all_kinds() {
         }
     }
 }
+
+#[test]
+fn steps_do_not_depend_on_earlier_steps() {
+    // After a counted class comes a wider one: up to the count a digit takes the edges of both, of which one fails.
+    let class = |lo, hi| Expr::Class(vec![(lo, hi)]);
+    let rule = || Expr::seq([class(b'0', b'9').repeat(20, Some(24)), class(b'!', b'~').star()]);
+    let new = || grammar(vec![Some(rule())], vocabulary(&WORDS));
+    let shared = new();
+    for n in 0..30 {
+        let prefix = vec![b'7'; n];
+        for b in (0..=255u8).chain((0..=255).rev()) {
+            let takes = |g: &Arc<Grammar>| {
+                let m = Matcher::new(g.clone(), None, 16);
+                assert!(m.accept_bytes(&prefix).unwrap());
+                m.accept_bytes(&[b]).unwrap()
+            };
+            assert_eq!(takes(&shared), takes(&new()), "byte {b:#x} after {n} digits");
+        }
+    }
+}
