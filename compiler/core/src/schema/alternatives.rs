@@ -329,12 +329,19 @@ impl<'a> Compiler<'a> {
         if n < 64 && f.object.max.is_some_and(|m| m < n) {
             return Ok(true);
         }
+        let mut doubtful: Vec<Conj> = vec![];
         for name in f.object.required.clone() {
             let Some(atoms) = self.quietly(|c| c.name_atoms(f, name))? else { continue };
-            if (atoms.len() > 1 || atoms.iter().any(|a| a.negated() || self.docs.value(a.loc()).is_boolean()))
-                && self.provably_empty(&atoms, look)?
-            {
-                return Ok(true);
+            if atoms.len() > 1 || atoms.iter().any(|a| a.negated() || self.docs.value(a.loc()).is_boolean()) {
+                doubtful.push(atoms);
+            }
+        }
+        // A glance at each first: mostly it is a constant that settles it, beside large values that take long to look at.
+        for look in [1, look] {
+            for atoms in &doubtful {
+                if self.provably_empty(atoms, look)? {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
