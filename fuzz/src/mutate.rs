@@ -120,6 +120,7 @@ pub fn run(
 ) -> Result<u64, Vec<u8>> {
     let mut seeds = (target.seeds)();
     seeds.extend(extra);
+    let room = seeds.len() + 300;
     let mut random = Random::new(seed);
     let begin = Instant::now();
     let mut count = 0;
@@ -136,7 +137,7 @@ pub fn run(
             return Err(input);
         }
         // What still compiles is a better place to go on from than the seeds alone; kept at random, within bounds.
-        if random.below(50) == 0 && seeds.len() < 300 {
+        if random.below(50) == 0 && seeds.len() < room {
             seeds.push(input);
         }
         count += 1;

@@ -62,6 +62,18 @@ impl Budget {
         }
     }
 
+    /// An account of its own for an attempt that may be given up: at most `states` states, and the same clock.
+    pub fn part(&self, states: usize) -> Budget {
+        let fsm_states = states.min(self.limits.fsm_states.saturating_sub(self.states.get()));
+        Budget {
+            limits: Limits { fsm_states, ..self.limits.clone() },
+            started: self.started,
+            states: std::cell::Cell::new(0),
+            asked: AtomicU32::new(0),
+            cancelled: self.cancelled.clone(),
+        }
+    }
+
     /// Account for `n` new automaton states; also the place where time and cancellation are checked.
     #[inline]
     pub fn states(&self, n: usize) -> Result<()> {

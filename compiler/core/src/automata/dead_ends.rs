@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 
 use crate::fsm::{Fsm, Op, DEAD, REJECT, UNBOUNDED};
 
-type Counters = SmallVec<[(u32, u32); 4]>;
+/// `(need, room)` of each counter.
+pub(super) type Counters = SmallVec<[(u32, u32); 4]>;
 
 /// Whether `fsm`, which has neither references nor fallbacks, has a reachable configuration that cannot reach
 /// acceptance; `None` if there are more than `most` configurations, or other registers than counters.
@@ -26,7 +27,7 @@ pub fn has_dead_ends(fsm: &Fsm, most: usize) -> Option<bool> {
         let from = next as u32;
         next += 1;
         let state = fsm.states.get(state as usize)?;
-        if state.accept != REJECT && run(fsm, state.accept, &counters)?.is_some() {
+        if state.accept != REJECT && run(acts(fsm, state.accept)?, &counters)?.is_some() {
             live.push(from);
         }
         let edges = state.edges.iter().map(|e| (e.act, e.target));
@@ -34,7 +35,7 @@ pub fn has_dead_ends(fsm: &Fsm, most: usize) -> Option<bool> {
             if target == DEAD {
                 continue;
             }
-            let Some(counters) = run(fsm, act, &counters)? else { continue };
+            let Some(counters) = run(acts(fsm, act)?, &counters)? else { continue };
             let to = match number.get(&(target, counters.clone())) {
                 Some(&to) => to,
                 None if list.len() == most => return None,
@@ -61,10 +62,14 @@ pub fn has_dead_ends(fsm: &Fsm, most: usize) -> Option<bool> {
     Some(alive < list.len())
 }
 
+fn acts(fsm: &Fsm, act: u16) -> Option<&[Op]> {
+    Some(fsm.acts.get(usize::from(act))?)
+}
+
 /// The counters after an act. Outer `None`: it is not about counters alone. Inner `None`: it fails.
-fn run(fsm: &Fsm, act: u16, counters: &Counters) -> Option<Option<Counters>> {
+pub(super) fn run(ops: &[Op], counters: &Counters) -> Option<Option<Counters>> {
     let mut counters = counters.clone();
-    for op in fsm.acts.get(usize::from(act))? {
+    for op in ops {
         match *op {
             Op::Load { r, min, max } => *counters.get_mut(usize::from(r))? = (min, max),
             Op::Tick { r } => {

@@ -2,12 +2,18 @@
 //!
 //! Operands are lowered by builders of their own. A product keeps the counters of both sides; the second operand of a
 //! difference, and everything where counters are not wanted, is made a [`Dfa`] with every repeat unrolled.
+//!
+//! Counters that are met together can lead into dead ends. A product with few configurations is searched for them, and unrolled
+//! if there are any. One with many is nearly always a string with a bound on its length, which [`layers`](crate::automata::layers)
+//! works out without unrolling it. What is too large for all of this stays as it is: whatever it takes to the end is right, but it may
+//! have dead ends.
 
 use super::expr::{split_start, Builder, Lowered};
 use crate::automata::dead_ends::has_dead_ends;
+use crate::automata::layers::{layered, Layered};
 use crate::automata::{determinize, fsm_is_empty, minimize, product};
 use crate::error::{CompileError, Result};
-use crate::fsm::{PLAIN, REJECT};
+use crate::fsm::{PLAIN, REJECT, UNBOUNDED};
 use crate::ir::{Dfa, Expr};
 use crate::limits::Budget;
 
@@ -16,6 +22,10 @@ const MAX_OPERATORS: u32 = 64;
 
 /// Most configurations of counters that are searched for dead ends.
 const MOST_CONFIGURATIONS: usize = 4096;
+/// The same where nothing else is known of the counters.
+const MOST_CONFIGURATIONS_AT_LAST: usize = 1 << 17;
+/// Most states that are built to find out.
+const MOST_STATES: usize = 100_000;
 
 /// The minimal automaton of a regular expression, without counters: every repeat is unrolled, within the budget.
 pub fn dfa(e: &Expr, budget: &Budget) -> Result<Dfa> {
@@ -26,11 +36,53 @@ impl Builder<'_> {
     /// Lowers an intersection or a difference on automata.
     pub(super) fn operator(&self, e: &Expr) -> Result<Lowered> {
         let lowered = self.product(e)?;
-        // Counters that cannot be met together are told apart by states instead.
-        if lowered.fsm.counters > 0 && has_dead_ends(&lowered.fsm, MOST_CONFIGURATIONS) == Some(true) {
-            return Ok(dfa_to_lowered(&operator_dfa(e, self.budget, self.operators + 1)?));
+        if lowered.fsm.counters == 0 {
+            return Ok(lowered);
         }
-        Ok(lowered)
+        // Counters that cannot be met together are told apart by states instead.
+        match has_dead_ends(&lowered.fsm, MOST_CONFIGURATIONS) {
+            Some(false) => Ok(lowered),
+            Some(true) => self.unrolled(e),
+            None => self.without_dead_ends(e, lowered),
+        }
+    }
+
+    fn unrolled(&self, e: &Expr) -> Result<Lowered> {
+        Ok(dfa_to_lowered(&operator_dfa(e, self.budget, self.operators + 1)?))
+    }
+
+    /// `lowered`, which has many configurations, or another FSM of the same language if it has dead ends.
+    fn without_dead_ends(&self, e: &Expr, lowered: Lowered) -> Result<Lowered> {
+        let attempt = self.budget.part(MOST_STATES);
+        match within_length(e, &lowered, &attempt) {
+            Ok(Layered::Sound) => return Ok(lowered),
+            Ok(Layered::Cut(fsm)) => {
+                self.budget.states(fsm.states.len())?;
+                return Ok(Lowered { fsm: minimize(fsm), nullable: lowered.nullable });
+            }
+            Ok(Layered::Unknown) => {}
+            Err(e) if gave_up(&e) => {}
+            Err(e) => return Err(e),
+        }
+        match has_dead_ends(&lowered.fsm, MOST_CONFIGURATIONS_AT_LAST) {
+            Some(false) => Ok(lowered),
+            Some(true) => self.unrolled(e),
+            None => match operator_dfa(e, &self.budget.part(MOST_STATES), self.operators + 1) {
+                Ok(dfa) => {
+                    self.budget.states(dfa.states.len())?;
+                    Ok(dfa_to_lowered(&dfa))
+                }
+                Err(e) if gave_up(&e) => Ok(lowered),
+                Err(e) => Err(e),
+            },
+        }
+    }
+
+    /// An operand by a builder of its own.
+    fn operand(&self, e: &Expr) -> Result<Lowered> {
+        let mut b = Builder::new(&[], self.budget);
+        b.operators = self.operators + 1;
+        b.lower(e)
     }
 
     fn product(&self, e: &Expr) -> Result<Lowered> {
@@ -41,20 +93,15 @@ impl Builder<'_> {
         if operators > MAX_OPERATORS {
             return Err(too_many_operators());
         }
-        let lower = |e: &Expr| {
-            let mut b = Builder::new(&[], self.budget);
-            b.operators = operators;
-            b.lower(e)
-        };
         match e {
             Expr::And(items) => {
                 let Some((first, rest)) = items.split_first() else {
                     return Err(CompileError::invalid("", "an intersection of nothing has no operands"));
                 };
-                let mut acc = lower(first)?;
+                let mut acc = self.operand(first)?;
                 for item in rest {
                     // An empty intersection stays empty; the operands left must still be well-formed.
-                    let next = lower(item)?;
+                    let next = self.operand(item)?;
                     let nullable = acc.nullable && next.nullable;
                     let fsm = if fsm_is_empty(&acc.fsm) {
                         acc.fsm
@@ -66,14 +113,42 @@ impl Builder<'_> {
                 Ok(acc)
             }
             Expr::Sub(a, b) => {
-                let a = lower(a)?;
+                let a = self.operand(a)?;
                 let b = regular_dfa(b, self.budget, operators)?;
                 let nullable = a.nullable && !b.accepts(b"");
                 Ok(Lowered { fsm: minimize(product::subtract(&a.fsm, &b, self.budget)?), nullable })
             }
-            other => lower(other),
+            other => self.operand(other),
         }
     }
+}
+
+/// Takes the dead ends out of a product of something and a bounded length, if `e` is one. `lowered` is the product.
+fn within_length(e: &Expr, lowered: &Lowered, budget: &Budget) -> Result<Layered> {
+    match length_of(e) {
+        Some((min, max)) => layered(&lowered.fsm, min, max.unwrap_or(UNBOUNDED), budget),
+        None => Ok(Layered::Unknown),
+    }
+}
+
+/// The bounds of a repeat of single characters that is intersected with the rest of `e`.
+fn length_of(e: &Expr) -> Option<(u32, Option<u32>)> {
+    match e {
+        Expr::And(items) => items.iter().rev().find_map(|e| match e {
+            Expr::Repeat { body, min, max } => {
+                let single = matches!(**body, Expr::Class(_) | Expr::Chars(_) | Expr::JsonChars { .. });
+                single.then_some((*min, *max))
+            }
+            e => length_of(e),
+        }),
+        Expr::Sub(a, _) => length_of(a),
+        _ => None,
+    }
+}
+
+/// Whether an attempt ended at its share of the states.
+fn gave_up(e: &CompileError) -> bool {
+    matches!(e, CompileError::Limit { name: "fsm_states", .. })
 }
 
 fn too_many_operators() -> CompileError {
