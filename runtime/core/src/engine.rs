@@ -17,7 +17,6 @@ use gramary_compiler::program::{Artifact, Program, UnitStore};
 use gramary_compiler::regex::{regex, Alphabet, Anchoring};
 use gramary_compiler::schema;
 use gramary_compiler::structural::format::Style;
-use gramary_compiler::structural::xml;
 use gramary_compiler::unit::Digest;
 use gramary_compiler::vocab::TokenKind;
 use gramary_compiler::{Budget, CompileError, Limits, Result};
@@ -67,6 +66,7 @@ impl SchemaOptions {
             },
             lenient: self.lenient,
             draft: self.draft,
+            notation: schema::Notation::default(),
         }
     }
 
@@ -91,6 +91,9 @@ pub struct StyledOptions {
     /// Sorted.
     #[serde(skip_serializing_if = "is_default")]
     pub excludes: Vec<String>,
+    /// Texts of the style that are special tokens. Sorted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tokens: Vec<(String, u32)>,
     #[serde(skip_serializing_if = "is_default")]
     pub schema: SchemaOptions,
 }
@@ -313,8 +316,14 @@ impl Engine {
             }
             Source::Styled(options) => {
                 let value = schema::parse(text, &budget)?;
-                let front_end = options.schema.to_front_end();
-                let compiled = xml::compile(&value, options.style, &options.excludes, &front_end, &budget)?;
+                let registry = options.schema.documents(&budget)?;
+                let notation = schema::Notation {
+                    style: options.style,
+                    excludes: options.excludes.clone(),
+                    tokens: options.tokens.clone(),
+                };
+                let front_end = schema::Options { notation, ..options.schema.to_front_end() };
+                let compiled = schema::compile_with(&value, &registry, &front_end, &budget)?;
                 (compiled.grammar, compiled.warnings)
             }
             Source::Ebnf { root } => {

@@ -453,13 +453,18 @@ fn source_of(content: &Content, options: &StructuralOptions) -> Source {
     match content {
         Content::Regex => Source::Regex,
         Content::Ebnf => Source::Ebnf { root: "root".into() },
-        Content::Schema { style, any_order, max_whitespace, excludes } => {
+        Content::Schema { style, any_order, max_whitespace, excludes, tokens } => {
             let mut schema = options.schema.clone();
             schema.any_order |= *any_order;
             schema.max_whitespace = max_whitespace.or(schema.max_whitespace);
             match *style == Style::Json && excludes.is_empty() {
                 true => Source::Schema(schema),
-                false => Source::Styled(StyledOptions { style: *style, excludes: excludes.clone(), schema }),
+                false => Source::Styled(StyledOptions {
+                    style: *style,
+                    excludes: excludes.clone(),
+                    tokens: tokens.clone(),
+                    schema,
+                }),
             }
         }
     }

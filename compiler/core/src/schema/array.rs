@@ -65,6 +65,12 @@ impl<'a> Compiler<'a> {
         let mut distinct = false;
         if let Some(loc) = f.array.unique.filter(|_| max.is_none_or(|m| m > 1)) {
             match self.unique(f)? {
+                Unique::Distinct(_) if !self.in_json() => self.unsupported(
+                    loc,
+                    Kw::UniqueItems,
+                    "strings that are not written in JSON are not compared",
+                    "Use the style \"json\", or leave it out (lenient=True) and check afterwards",
+                )?,
                 Unique::Listed(e) => return Ok(e),
                 Unique::Distinct(most) => (max, distinct) = (most, true),
                 Unique::Unknown => self.unsupported(
@@ -156,7 +162,7 @@ impl<'a> Compiler<'a> {
     }
 
     pub(super) fn brackets(&self, body: Option<Expr>, may_be_empty: bool, distinct: bool) -> Expr {
-        brackets(&self.space, body, may_be_empty, distinct)
+        brackets(self.array_brackets(), &self.space, body, may_be_empty, distinct)
     }
 
     // Rules that begin behind the opening bracket. Where the brackets of an empty array touch, what pads it belongs to
@@ -164,8 +170,8 @@ impl<'a> Compiler<'a> {
 
     pub(super) fn opening(&self, rest: RuleId) -> Expr {
         match self.space.close {
-            None => Expr::seq([Expr::lit("["), self.space.pad.clone(), Expr::Rule(rest)]),
-            Some(_) => Expr::seq([Expr::lit("["), Expr::Rule(rest)]),
+            None => Expr::seq([self.array_brackets().0, self.space.pad.clone(), Expr::Rule(rest)]),
+            Some(_) => Expr::seq([self.array_brackets().0, Expr::Rule(rest)]),
         }
     }
 
@@ -179,15 +185,19 @@ impl<'a> Compiler<'a> {
 
     pub(super) fn closing(&self, empty: bool) -> Expr {
         if empty {
-            return Expr::lit("]");
+            return self.array_brackets().1;
         }
-        Expr::seq([self.space.before_close().clone(), Expr::lit("]")])
+        Expr::seq([self.space.before_close().clone(), self.array_brackets().1])
     }
 
     pub(super) fn item(&mut self, f: &Flat<'a>, i: usize) -> Result<Option<Expr>> {
         let (mut atoms, rest) = self.item_atoms(f, i)?;
         atoms.extend(rest.into_iter().map(|(_, a)| a));
-        self.inner(atoms)
+        self.item_of(atoms)
+    }
+
+    fn item_of(&mut self, atoms: Conj) -> Result<Option<Expr>> {
+        Ok(self.inner(atoms)?.map(|e| self.as_item(e)))
     }
 
     /// Arrays whose items are counted by what they match: one rule for each state of progress.
@@ -274,7 +284,7 @@ impl<'a> Compiler<'a> {
                 atoms.extend(
                     rest.iter().filter(|(node, _)| !evaluated.iter().any(|e| f.under(*e, *node))).map(|(_, a)| *a),
                 );
-                let Some(value) = self.inner(atoms)? else { continue };
+                let Some(value) = self.item_of(atoms)? else { continue };
                 let state: Progress = ((at + 1).min(last), next);
                 let rule = match rules.get(&state) {
                     Some(r) => *r,
@@ -296,15 +306,21 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// `[`, items, `]`; whether strings that are so marked differ from each other.
-pub(super) fn brackets(space: &Separators, body: Option<Expr>, may_be_empty: bool, distinct: bool) -> Expr {
-    let (mut open, close, pad) = (Expr::lit("["), Expr::lit("]"), || space.pad.clone());
+/// `[`, items, `]`, or what stands for these; whether strings that are so marked differ from each other.
+pub(super) fn brackets(
+    (mut open, close): (Expr, Expr),
+    space: &Separators,
+    body: Option<Expr>,
+    may_be_empty: bool,
+    distinct: bool,
+) -> Expr {
+    let pad = || space.pad.clone();
     if distinct {
         open = Expr::seq([open, Expr::Distinct]);
     }
     let touching = space.close.is_some();
     match (body, may_be_empty) {
-        (None, _) if touching => Expr::lit("[]"),
+        (None, _) if touching => Expr::seq([open, close]),
         (None, _) => Expr::seq([open, pad(), close]),
         (Some(b), false) => Expr::seq([open, pad(), b, space.before_close().clone(), close]),
         (Some(b), true) if touching => {

@@ -1,13 +1,14 @@
 //! From flat constraints to expressions and rules.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::alternatives::LOOK;
 use super::array::brackets;
 use super::documents::{LocId, Step};
 use super::flat::*;
 use super::keyword::Kw;
-use super::{Compiler, Memo, Pending, EXACT_LEVELS};
+use super::notation::{Kind, Place};
+use super::{Compiler, Memo, Pending, Shared, Stand, EXACT_LEVELS};
 use crate::error::{CompileError, Result};
 use crate::ir::{Body, Expr, ObjectRule, Property, PropertyOrder, RuleId};
 
@@ -110,7 +111,7 @@ impl<'a> Compiler<'a> {
         if conj.is_empty() {
             return self.any_value().map(Some);
         }
-        if let Some(memo) = self.memo.get(&(conj.clone(), self.level)) {
+        if let Some(memo) = self.memo.get(&(conj.clone(), self.at)) {
             return Ok(match memo {
                 Memo::Never => None,
                 Memo::Is(e) => Some(e.clone()),
@@ -135,12 +136,20 @@ impl<'a> Compiler<'a> {
     }
 
     /// Where further values stand, and what separates things there.
-    fn stand_at(&mut self, level: u32) {
-        let level = level.min(EXACT_LEVELS);
-        if level != self.level {
-            self.level = level;
-            self.space = self.options.space.at(level);
+    fn stand_at(&mut self, at: Stand) {
+        let at = Stand { level: at.level.min(EXACT_LEVELS), ..at };
+        if at != self.at {
+            self.at = at;
+            self.space = self.separators(at.level);
         }
+    }
+
+    /// Stands where the members and items of the array or object at hand do; gives where to go back to.
+    fn enter(&mut self) -> Stand {
+        let (outer, place) = (self.at, self.place_inside());
+        let level = if place == outer.place { outer.level } else { 0 };
+        self.stand_at(Stand { level, place });
+        outer
     }
 
     /// The expression of a conjunction for a value inside of the array or object at hand.
@@ -148,10 +157,10 @@ impl<'a> Compiler<'a> {
         if !self.options.space.has_levels() {
             return self.value(conj);
         }
-        let level = self.level;
-        self.stand_at(level + 1);
+        let at = self.at;
+        self.stand_at(Stand { level: at.level + 1, ..at });
         let result = self.value(conj);
-        self.stand_at(level);
+        self.stand_at(at);
         result
     }
 
@@ -165,7 +174,7 @@ impl<'a> Compiler<'a> {
             }
         };
         self.memo.insert(
-            (conj, self.level),
+            (conj, self.at),
             match &result {
                 None => Memo::Never,
                 Some(e) => Memo::Is(e.clone()),
@@ -177,16 +186,16 @@ impl<'a> Compiler<'a> {
     fn later(&mut self, conj: Conj, what: Pending<'a>) -> Result<Expr> {
         let name = self.docs.label(conj[0].loc());
         let rule = self.add_rule(name, Body::Expr(Expr::Never))?;
-        self.queue.push_back((rule, self.level, what));
-        self.memo.insert((conj, self.level), Memo::Is(Expr::Rule(rule)));
+        self.queue.push_back((rule, self.at, what));
+        self.memo.insert((conj, self.at), Memo::Is(Expr::Rule(rule)));
         Ok(Expr::Rule(rule))
     }
 
     /// Compile what was put off.
     pub(super) fn work_off(&mut self) -> Result<()> {
-        while let Some((rule, level, pending)) = self.queue.pop_front() {
+        while let Some((rule, at, pending)) = self.queue.pop_front() {
             self.budget.tick()?;
-            self.stand_at(level);
+            self.stand_at(at);
             let mut e = Emitted::default();
             match pending {
                 Pending::Flat(flat) => self.emit(*flat, &mut e)?,
@@ -335,8 +344,14 @@ impl<'a> Compiler<'a> {
         if f.values.is_some() {
             return self.emit_values(&f, e);
         }
+        if self.at.place == Place::Members && !f.types.has(Types::OBJECT) {
+            let at = f.nodes.first().map_or(0, |n| n.loc);
+            const REMEDY: &str = "Give a schema of type object";
+            return self.unsupported(at, Kw::Type, "parameters are the members of an object", REMEDY);
+        }
+        let raw = self.raw_is_all(&f);
         for group in Types::GROUPS {
-            if !f.types.has(group) {
+            if !f.types.has(group) || raw && group != Types::STRING {
                 continue;
             }
             if f.choices.is_empty() && f.object.some.is_empty() {
@@ -418,58 +433,82 @@ impl<'a> Compiler<'a> {
     }
 
     fn emit_type(&mut self, f: &Flat<'a>, group: Types, e: &mut Emitted) -> Result<()> {
+        if self.at.place == Place::Members && group != Types::OBJECT {
+            return Ok(());
+        }
         match group {
-            Types::NULL => e.exprs.push(Expr::lit("null")),
+            Types::NULL => e.exprs.push(self.written(Kind::Null, Expr::lit("null"))),
             Types::BOOLEAN => {
                 if f.types.has(Types::TRUE) {
-                    e.exprs.push(Expr::lit("true"));
+                    e.exprs.push(self.written(Kind::Boolean, Expr::lit("true")));
                 }
                 if f.types.has(Types::FALSE) {
-                    e.exprs.push(Expr::lit("false"));
+                    e.exprs.push(self.written(Kind::Boolean, Expr::lit("false")));
                 }
             }
             Types::NUMBER => {
                 if let Some(x) = self.number_expr(f)? {
-                    e.exprs.push(x);
+                    e.exprs.push(self.written(Kind::Number, x));
                 }
             }
             Types::STRING => {
-                if let Some(x) = self.string_expr(&f.string)? {
-                    e.exprs.push(x);
-                }
+                let made = if self.in_json() { self.string_expr(&f.string)? } else { self.raw_string(&f.string)? };
+                e.exprs.extend(made);
             }
             Types::ARRAY => {
                 let a = &f.array;
                 let free =
                     a.parts.is_empty() && a.items.is_empty() && a.contains.is_empty() && a.unevaluated.is_empty();
-                if free && a.min == 0 && a.max.is_none() && a.unique.is_none() {
-                    let rule = self.any_array()?;
-                    e.exprs.push(Expr::Rule(rule));
-                } else if let Some(x) = self.array(f)? {
-                    e.large = true;
-                    e.exprs.push(x);
+                let free = free && a.min == 0 && a.max.is_none() && a.unique.is_none();
+                let outer = self.enter();
+                let made = if free { self.any_array().map(|r| Some(Expr::Rule(r))) } else { self.array(f) };
+                self.stand_at(outer);
+                if let Some(x) = made? {
+                    e.large |= !free;
+                    e.exprs.push(self.written(Kind::Array, x));
                 }
             }
             _ => {
-                let o = &f.object;
-                let free = o.parts.is_empty()
-                    && o.required.is_empty()
-                    && o.forbidden.is_empty()
-                    && o.properties.is_empty()
-                    && o.names.is_empty()
-                    && o.unevaluated.is_empty()
-                    && o.some_names.is_empty();
-                if free && o.min == 0 && o.max.is_none() {
-                    let rule = self.any_object()?;
-                    e.exprs.push(Expr::Rule(rule));
-                } else if let Some(rule) = self.object(f)? {
-                    if !e.objects.contains(&rule) {
-                        e.objects.push(rule);
+                let outer = self.enter();
+                let made = self.emit_object(f);
+                let inside = self.at;
+                self.stand_at(outer);
+                match made? {
+                    None => {}
+                    Some(Body::Object(rule)) if outer == inside => {
+                        if !e.objects.contains(&rule) {
+                            e.objects.push(rule);
+                        }
+                    }
+                    Some(Body::Expr(x)) => e.exprs.push(self.written(Kind::Object, x)),
+                    Some(body) => {
+                        let rule = self.add_rule("object".into(), body)?;
+                        e.exprs.push(self.written(Kind::Object, Expr::Rule(rule)));
                     }
                 }
+                e.large |= outer.place != Place::Json;
             }
         }
         Ok(())
+    }
+
+    fn emit_object(&mut self, f: &Flat<'a>) -> Result<Option<Body>> {
+        let o = &f.object;
+        let free = o.parts.is_empty()
+            && o.required.is_empty()
+            && o.forbidden.is_empty()
+            && o.properties.is_empty()
+            && o.names.is_empty()
+            && o.unevaluated.is_empty()
+            && o.some_names.is_empty();
+        if free && o.min == 0 && o.max.is_none() {
+            return self.any_object().map(|rule| Some(Body::Expr(Expr::Rule(rule))));
+        }
+        let Some(rule) = self.object(f)? else { return Ok(None) };
+        match self.in_json() {
+            true => Ok(Some(Body::Object(rule))),
+            false => self.members(Some(f), rule).map(|e| Some(Body::Expr(e))),
+        }
     }
 
     /// Finitely many values: those that are valid, spelled out.
@@ -493,20 +532,27 @@ impl<'a> Compiler<'a> {
             e.large = true;
         }
         for v in spelled {
-            let x = self.constant(v, 0)?;
-            e.exprs.push(x);
+            if self.at.place != Place::Members || v.is_object() {
+                let x = self.constant(v, 0)?;
+                e.exprs.push(x);
+            }
         }
         Ok(())
     }
 
-    pub(super) fn inner_constant(&mut self, v: &Value, depth: usize) -> Result<Expr> {
-        let level = self.level;
+    fn inner_constant(&mut self, v: &Value, depth: usize) -> Result<Expr> {
+        let at = self.at;
         if self.options.space.has_levels() {
-            self.stand_at(level + 1);
+            self.stand_at(Stand { level: at.level + 1, ..at });
         }
         let result = self.constant(v, depth);
-        self.stand_at(level);
+        self.stand_at(at);
         result
+    }
+
+    /// A constant as an item of the array at hand.
+    pub(super) fn item_constant(&mut self, v: &Value, depth: usize) -> Result<Expr> {
+        Ok(self.inner_constant(v, depth).map(|e| self.as_item(e))?)
     }
 
     /// All spellings of one value.
@@ -515,84 +561,104 @@ impl<'a> Compiler<'a> {
             return Err(CompileError::limit("depth", "the nesting of a constant", CONSTANT_DEPTH as u64));
         }
         Ok(match v {
-            Value::Null => Expr::lit("null"),
-            Value::Bool(b) => Expr::lit(if *b { "true" } else { "false" }),
-            Value::Number(n) => self.number_constant(n.as_str())?,
-            Value::String(s) => self.string_constant(s),
-            Value::Array(list) if list.is_empty() => self.brackets(None, true, false),
+            Value::Null => self.written(Kind::Null, Expr::lit("null")),
+            Value::Bool(b) => self.written(Kind::Boolean, Expr::lit(if *b { "true" } else { "false" })),
+            Value::Number(n) => {
+                let number = self.number_constant(n.as_str())?;
+                self.written(Kind::Number, number)
+            }
+            Value::String(s) if self.in_json() => self.string_constant(s),
+            Value::String(s) => self.raw_constant(s)?,
             Value::Array(list) => {
-                let mut parts = vec![Expr::lit("["), self.space.pad.clone()];
-                for (i, v) in list.iter().enumerate() {
-                    if i > 0 {
-                        parts.push(self.space.comma.clone());
-                    }
-                    parts.push(self.inner_constant(v, depth + 1)?);
-                }
-                parts.push(self.space.before_close().clone());
-                parts.push(Expr::lit("]"));
-                Expr::Seq(parts)
+                let outer = self.enter();
+                let made = self.array_constant(list, depth);
+                self.stand_at(outer);
+                self.written(Kind::Array, made?)
             }
             Value::Object(map) => {
-                let mut properties = vec![];
-                for (k, v) in map {
-                    let value = Some(self.inner_constant(v, depth + 1)?);
-                    properties.push(Property { name: k.clone(), value, required: true });
-                }
-                let rule = ObjectRule {
-                    properties,
-                    others: vec![],
-                    order: self.options.order,
-                    min_properties: 0,
-                    distinct: false,
-                    max_properties: None,
-                    space: self.space.clone(),
-                };
-                Expr::Rule(self.add_rule("constant".into(), Body::Object(rule))?)
+                let outer = self.enter();
+                let made = self.object_constant(map, depth);
+                self.stand_at(outer);
+                self.written(Kind::Object, made?)
             }
         })
     }
 
+    fn array_constant(&mut self, list: &[Value], depth: usize) -> Result<Expr> {
+        if list.is_empty() {
+            return Ok(self.brackets(None, true, false));
+        }
+        let (open, close) = self.array_brackets();
+        let mut parts = vec![open, self.space.pad.clone()];
+        for (i, v) in list.iter().enumerate() {
+            if i > 0 {
+                parts.push(self.space.comma.clone());
+            }
+            parts.push(self.item_constant(v, depth + 1)?);
+        }
+        parts.push(self.space.before_close().clone());
+        parts.push(close);
+        Ok(Expr::Seq(parts))
+    }
+
+    fn object_constant(&mut self, map: &Map<String, Value>, depth: usize) -> Result<Expr> {
+        let mut properties = vec![];
+        for (k, v) in map {
+            let value = Some(self.inner_constant(v, depth + 1)?);
+            properties.push(Property { name: k.clone(), value, required: true });
+        }
+        let rule = ObjectRule {
+            properties,
+            others: vec![],
+            order: self.options.order,
+            min_properties: 0,
+            distinct: false,
+            max_properties: None,
+            space: self.space.clone(),
+        };
+        match self.in_json() {
+            true => Ok(Expr::Rule(self.add_rule("constant".into(), Body::Object(rule))?)),
+            false => self.members(None, rule),
+        }
+    }
+
     /// Any JSON value.
     pub(super) fn any_value(&mut self) -> Result<Expr> {
-        if let Some(r) = self.shared.value {
+        if let Some(r) = self.shared().value {
             return Ok(Expr::Rule(r));
         }
         let rule = self.add_rule("value".into(), Body::Expr(Expr::Never))?;
-        self.shared.value = Some(rule);
-        let free = Flat::new();
-        let body = Expr::alt([
-            Expr::Rule(self.any_object()?),
-            Expr::Rule(self.any_array()?),
-            Expr::json_string(self.string_rule()?, 0, None),
-            self.number_expr(&free)?.unwrap_or(Expr::Never),
-            Expr::lit("true"),
-            Expr::lit("false"),
-            Expr::lit("null"),
-        ]);
-        self.rules[rule as usize].body = Body::Expr(body);
+        self.shared().value = Some(rule);
+        let (free, mut e) = (Flat::new(), Emitted::default());
+        let raw = self.raw_is_all(&free);
+        for group in Types::GROUPS.into_iter().rev().filter(|g| !raw || *g == Types::STRING) {
+            self.emit_type(&free, group, &mut e)?;
+        }
+        self.rules[rule as usize].body = Body::Expr(Expr::Alt(e.exprs));
         Ok(Expr::Rule(rule))
     }
 
     fn any_array(&mut self) -> Result<RuleId> {
-        if let Some(r) = self.shared.array {
+        if let Some(r) = self.shared().array {
             return Ok(r);
         }
         let rule = self.add_rule("array".into(), Body::Expr(Expr::Never))?;
-        self.shared.array = Some(rule);
+        self.shared().array = Some(rule);
         let item = self.any_value()?;
-        let space = self.options.space.at(EXACT_LEVELS);
+        let item = self.as_item(item);
+        let space = self.separators(EXACT_LEVELS);
         let more = Expr::seq([space.comma.clone(), item.clone()]).star();
-        let body = brackets(&space, Some(Expr::seq([item, more])), true, false);
+        let body = brackets(self.array_brackets(), &space, Some(Expr::seq([item, more])), true, false);
         self.rules[rule as usize].body = Body::Expr(body);
         Ok(rule)
     }
 
     fn any_object(&mut self) -> Result<RuleId> {
-        if let Some(r) = self.shared.object {
+        if let Some(r) = self.shared().object {
             return Ok(r);
         }
         let rule = self.add_rule("object".into(), Body::Expr(Expr::Never))?;
-        self.shared.object = Some(rule);
+        self.shared().object = Some(rule);
         let value = self.any_value()?;
         let body = ObjectRule {
             properties: vec![],
@@ -602,18 +668,26 @@ impl<'a> Compiler<'a> {
             min_properties: 0,
             distinct: false,
             max_properties: None,
-            space: self.options.space.at(EXACT_LEVELS),
+            space: self.separators(EXACT_LEVELS),
         };
-        self.rules[rule as usize].body = Body::Object(body);
+        self.rules[rule as usize].body = match self.in_json() {
+            true => Body::Object(body),
+            false => Body::Expr(self.members(None, body)?),
+        };
         Ok(rule)
     }
 
     pub(super) fn string_rule(&mut self) -> Result<RuleId> {
-        if let Some(r) = self.shared.string {
+        if let Some(r) = self.shared().string {
             return Ok(r);
         }
         let rule = self.add_rule("string".into(), Body::JsonString)?;
-        self.shared.string = Some(rule);
+        self.shared().string = Some(rule);
         Ok(rule)
+    }
+
+    /// The rules that values share that are written as they are here.
+    fn shared(&mut self) -> &mut Shared {
+        self.shared.entry(self.at.place).or_default()
     }
 }

@@ -110,7 +110,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The texts (in an alphabet, without quotes) of a string constraint, everything but plain lengths in play.
-    fn text_expr(&mut self, s: &Strings<'a>, alphabet: Alphabet) -> Result<Expr> {
+    pub(super) fn text_expr(&mut self, s: &Strings<'a>, alphabet: Alphabet) -> Result<Expr> {
         let mut all = vec![];
         let mut not = vec![];
         for (pattern, positive) in &s.patterns {
@@ -182,7 +182,8 @@ impl<'a> Compiler<'a> {
         if s.max.is_some_and(|m| m < s.min) {
             return Ok(None);
         }
-        let text = self.text_expr(s, Alphabet::Json)?;
+        let alphabet = if self.in_json() { Alphabet::Json } else { Alphabet::Utf8 };
+        let text = self.text_expr(s, alphabet)?;
         Ok((text != Expr::Never).then_some(text))
     }
 

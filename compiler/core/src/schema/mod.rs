@@ -14,6 +14,7 @@ mod array;
 mod decimal;
 mod documents;
 mod emit;
+mod excludes;
 mod flat;
 pub mod formats;
 mod gather;
@@ -21,6 +22,7 @@ mod keyword;
 mod leaf;
 pub mod naive;
 mod negate;
+pub mod notation;
 pub mod numbers;
 mod object;
 mod parse;
@@ -40,14 +42,16 @@ use serde_json::Value;
 
 pub use crate::ir::PropertyOrder;
 pub use keyword::Draft;
+pub use notation::{Notation, Style};
 pub use parse::parse;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{Body, Expr, Grammar, Rule, RuleId, Separators};
 use crate::limits::Budget;
 use documents::{Documents, LocId};
-use flat::{Atom, Conj, Flat};
+use flat::{Atom, Conj, Flat, Strings};
 use keyword::Kw;
+use notation::Place;
 
 /// Whitespace around structural characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -123,6 +127,8 @@ pub struct Options {
     pub draft: Option<Draft>,
     /// What cannot be enforced becomes a warning instead of an error.
     pub lenient: bool,
+    /// How values are written.
+    pub notation: Notation,
 }
 
 /// Something that the grammar does not enforce, or that the specification has it ignore.
@@ -182,8 +188,15 @@ enum Pending<'a> {
     Choice(LocId, Kw),
 }
 
-/// Rules that all of a grammar shares.
-#[derive(Default)]
+/// Where a value stands: how deep, where that matters, and how it is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Stand {
+    level: u32,
+    place: Place,
+}
+
+/// Rules that all values written in one way share.
+#[derive(Clone, Copy, Default)]
 struct Shared {
     string: Option<RuleId>,
     value: Option<RuleId>,
@@ -195,17 +208,18 @@ struct Compiler<'a> {
     docs: Documents<'a>,
     options: &'a Options,
     budget: &'a Budget,
-    /// Separators of arrays and objects at `level`.
+    /// Separators of arrays and objects there.
     space: Separators,
     track: bool,
     need_track: bool,
     need_dynamic: bool,
     rules: Vec<Rule>,
-    memo: FxHashMap<(Conj, u32), Memo>,
-    queue: VecDeque<(RuleId, u32, Pending<'a>)>,
-    /// How deep the value stands that is being compiled, where that matters.
-    level: u32,
-    shared: Shared,
+    memo: FxHashMap<(Conj, Stand), Memo>,
+    queue: VecDeque<(RuleId, Stand, Pending<'a>)>,
+    /// Where the value stands that is being compiled.
+    at: Stand,
+    /// By place.
+    shared: FxHashMap<Place, Shared>,
     emptiness: FxHashMap<Conj, (bool, u32)>,
     /// Types that a location may have, seen from so far.
     likely: FxHashMap<(LocId, u32), flat::Types>,
@@ -214,6 +228,8 @@ struct Compiler<'a> {
     /// Whether branches of a choice exclude the ones before them.
     apart: bool,
     leaves: leaf::Leaves<'a>,
+    /// Strings that are written raw, by constraint.
+    raw_strings: FxHashMap<Strings<'a>, Option<Expr>>,
     warnings: Vec<Warning>,
     warned: FxHashSet<(LocId, Kw)>,
 }
@@ -231,7 +247,7 @@ impl<'a> Compiler<'a> {
             docs: Documents::new(source, registry, options.draft, dynamic),
             options,
             budget,
-            level: 0,
+            at: Stand { level: 0, place: options.notation.style.root() },
             space: options.space.at(0),
             track,
             need_track: false,
@@ -239,12 +255,13 @@ impl<'a> Compiler<'a> {
             rules: vec![],
             memo: FxHashMap::default(),
             queue: VecDeque::new(),
-            shared: Shared::default(),
+            shared: FxHashMap::default(),
             emptiness: FxHashMap::default(),
             likely: FxHashMap::default(),
             weighed: 0,
             apart: false,
             leaves: leaf::Leaves::default(),
+            raw_strings: FxHashMap::default(),
             warnings: vec![],
             warned: FxHashSet::default(),
         }
@@ -260,6 +277,7 @@ impl<'a> Compiler<'a> {
             e => self.add_rule("root".into(), Body::Expr(e))?,
         };
         let mut grammar = Grammar { rules: std::mem::take(&mut self.rules), root };
+        excludes::exclude(&mut grammar, &self.options.notation.excludes);
         if !prune::prune(&mut grammar) {
             return Err(nothing());
         }

@@ -98,6 +98,7 @@ impl<'a> Compiler<'a> {
         let simple = o.properties.is_empty() && o.unevaluated.is_empty() && o.names.is_empty();
         let mut others = OtherNames::default();
         let (names, closed) = self.declared_names(f)?;
+        let closed = closed || self.closed_by_default(f);
         rule.properties.reserve(names.len());
         for name in names {
             self.budget.tick()?;

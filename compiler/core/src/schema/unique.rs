@@ -80,7 +80,7 @@ impl<'a> Compiler<'a> {
         if repeated.is_empty() {
             return Ok(Unique::Distinct(most));
         }
-        if alike > 0 {
+        if alike > 0 || !self.in_json() {
             return Ok(Unique::Unknown);
         }
         self.strings_and_values(f)
@@ -196,7 +196,7 @@ impl<'a> Compiler<'a> {
         }
         let Some(strings) = self.part(&atoms, Types::STRING)? else { return Ok(Unique::Unknown) };
         let strings = Expr::seq([strings, Expr::Distinct]);
-        let spelled: Vec<Expr> = values.iter().map(|v| self.inner_constant(v, 0)).collect::<Result<_>>()?;
+        let spelled: Vec<Expr> = values.iter().map(|v| self.item_constant(v, 0)).collect::<Result<_>>()?;
         let first = self.rules.len() as RuleId;
         for _ in 0..sets * (last + 1) {
             self.add_rule("unique".into(), Body::Expr(Expr::Never))?;
@@ -239,7 +239,7 @@ impl<'a> Compiler<'a> {
             return Ok(None);
         }
         let min = f.array.min as u32;
-        let spelled: Vec<Expr> = values.iter().map(|v| self.inner_constant(v, 0)).collect::<Result<_>>()?;
+        let spelled: Vec<Expr> = values.iter().map(|v| self.item_constant(v, 0)).collect::<Result<_>>()?;
         let first = self.rules.len() as RuleId;
         for _ in 0..1u32 << n {
             self.add_rule("unique".into(), Body::Expr(Expr::Never))?;

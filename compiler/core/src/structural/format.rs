@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::json::Json;
 use crate::error::{CompileError, Result};
+pub use crate::schema::Style;
 
 /// A format and where it stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,16 +18,6 @@ pub struct Node<'a> {
 pub enum TokenRef<'a> {
     Id(u32),
     Text(Cow<'a, str>),
-}
-
-/// How a `json_schema` is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Style {
-    #[default]
-    Json,
-    QwenXml,
-    DeepseekXml,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -121,10 +112,6 @@ pub enum Format<'a> {
 /// Every type, for people who misspell one.
 const TYPES: &str = "const_string, json_schema, grammar, regex, any_text, token, exclude_token, any_tokens, sequence, or, \
      optional, plus, star, repeat, tag, triggered_tags, token_triggered_tags, tags_with_separator, dispatch, token_dispatch";
-
-/// The styles of other models: known by name, and not written here.
-const OTHER_STYLES: [&str; 7] =
-    ["minimax_xml", "minimax_m3_xml", "glm_xml", "cohere_xml", "kimi_k3_xml", "deepseek_v4_1_xml", "gemma"];
 
 /// Reads a whole structural tag, in either form.
 pub(super) fn read<'a>(json: &Json<'a>) -> Result<Node<'a>> {
@@ -384,23 +371,10 @@ impl<'j, 'a> Place<'j, 'a> {
     fn styled(&self) -> Result<Schema<'a>> {
         let style = self.member("style");
         let name = if *style.json == Json::Null { "json".into() } else { style.text()? };
-        let style = match &*name {
-            "json" => Style::Json,
-            "qwen_xml" => Style::QwenXml,
-            "deepseek_xml" => Style::DeepseekXml,
-            other if OTHER_STYLES.contains(&other) => {
-                return Err(CompileError::unsupported(
-                    style.pointer,
-                    format!("the style {other:?}"),
-                    "this way of writing parameters is not implemented",
-                    "Use json, qwen_xml or deepseek_xml",
-                ))
-            }
-            other => {
-                let message = format!("there is no style {other:?}; there are json, qwen_xml and deepseek_xml");
-                return Err(CompileError::invalid(style.pointer, message));
-            }
-        };
+        let style = Style::named(&name).ok_or_else(|| {
+            let names = Style::ALL.map(Style::name).join(", ");
+            CompileError::invalid(style.pointer, format!("there is no style {name:?}; there are {names}"))
+        })?;
         Ok(Schema {
             text: Cow::Borrowed(self.member("json_schema").schema()?),
             style,

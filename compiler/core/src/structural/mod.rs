@@ -5,13 +5,11 @@
 //! [`tools::choice`](crate::tools::choice)); and *skeletons*, small grammars in which contents and choices are holes. What
 //! a skeleton is lowered to depends on nothing that fills its holes, so it is known from request to request, too.
 
-pub mod excludes;
 pub mod format;
 mod json;
 pub mod markers;
 pub mod plan;
 mod spelled;
-pub mod xml;
 
 pub use markers::Markers;
 pub use plan::{plan, Content, Options, Part, Plan, TagPlan};

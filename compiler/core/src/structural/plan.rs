@@ -20,7 +20,7 @@ use std::borrow::Cow;
 
 use self::free::{ends_free, one_text, shortest};
 use super::format::{self, Begin, End, Format, Node, Schema, Style, Tag, TokenRef};
-use super::markers::{token_of_text, Markers};
+use super::markers::{token_of_text, Markers, Piece};
 use crate::error::{CompileError, Result};
 use crate::ir::{pattern_expr, token_in_pattern, Body, Expr, Grammar, Rule};
 use crate::limits::Budget;
@@ -36,7 +36,15 @@ pub struct Options {
 /// A source of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Content {
-    Schema { style: Style, any_order: bool, max_whitespace: Option<u32>, excludes: Vec<String> },
+    Schema {
+        style: Style,
+        any_order: bool,
+        max_whitespace: Option<u32>,
+        /// Sorted.
+        excludes: Vec<String>,
+        /// Texts of the style that are special tokens.
+        tokens: Vec<(String, u32)>,
+    },
     Ebnf,
     Regex,
 }
@@ -413,8 +421,17 @@ impl<'a> Planner<'_, 'a> {
         excludes.extend(self.spelled.iter().map(|s| String::from_utf8_lossy(s).into_owned()));
         excludes.sort_unstable();
         excludes.dedup();
+        let pieces = style.texts().into_iter().flat_map(|text| self.markers.cut(text));
+        let mut tokens: Vec<(String, u32)> = pieces
+            .filter_map(|piece| match piece {
+                Piece::Token(id) => Some((String::from_utf8_lossy(self.vocab.bytes(id)).into_owned(), id)),
+                Piece::Bytes(_) => None,
+            })
+            .collect();
+        tokens.sort_unstable();
+        tokens.dedup();
         let content =
-            Content::Schema { style: *style, any_order: *any_order, max_whitespace: *max_whitespace, excludes };
+            Content::Schema { style: *style, any_order: *any_order, max_whitespace: *max_whitespace, excludes, tokens };
         self.source(content, text.clone(), format!("{pointer}/json_schema"))
     }
 }

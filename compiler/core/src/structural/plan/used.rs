@@ -24,6 +24,7 @@ impl<'a> Planner<'_, 'a> {
             let mut tags: Vec<&Tag<'a>> = vec![];
             match &node.format {
                 Format::Const(text) => strings.push(text),
+                Format::Schema(schema) => strings.extend(schema.style.texts()),
                 Format::Token(t) => tokens.push(t),
                 Format::Sequence(v) | Format::Or(v) => work.extend(v),
                 Format::Repeat { content, .. } => work.push(content),

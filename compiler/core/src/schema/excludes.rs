@@ -1,4 +1,5 @@
-//! Strings that must not occur inside JSON strings: a grammar that a JSON Schema was compiled to, narrowed.
+//! Texts that must not occur inside JSON strings: the grammar that a schema was compiled to, narrowed. Strings that are not
+//! written in JSON never get them ([`super::notation`]).
 //!
 //! What counts is the text as it is written, before anything is unescaped. Strings, whatever constrains them, lose the
 //! spellings that hold an excluded text; so do constants and the names of undeclared properties. Names that the schema
@@ -7,7 +8,7 @@
 use crate::ir::{Body, Expr, Grammar, Rule, RuleId};
 
 /// Narrows a grammar.
-pub fn exclude(grammar: &mut Grammar, excludes: &[String]) {
+pub(super) fn exclude(grammar: &mut Grammar, excludes: &[String]) {
     if excludes.is_empty() {
         return;
     }
