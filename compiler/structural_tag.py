@@ -32,7 +32,7 @@ Style = Literal[
     "deepseek_v4_1_xml",
     "gemma",
 ]
-"""How a `json_schema` is written. `json`, `qwen_xml` and `deepseek_xml` compile; the others are refused by name."""
+"""How a `json_schema` is written."""
 
 _Count = Annotated[int, Field(ge=0, le=2_147_483_647)]
 

@@ -29,7 +29,7 @@ class Flat(NamedTuple):
     head: str
     """Before a value: `{name}`, and `{kind}` where it is told."""
     close: str
-    kinds: dict[str, str] = {}
+    kinds: dict[str, str]
 
 
 def _dsml(space: str) -> Flat:
@@ -39,9 +39,9 @@ def _dsml(space: str) -> Flat:
 
 
 FLAT = {
-    "qwen_xml": Flat("<parameter={name}>", "</parameter>"),
-    "minimax_xml": Flat('<parameter name="{name}">', "</parameter>"),
-    "glm_xml": Flat("<arg_key>{name}</arg_key><arg_value>", "</arg_value>"),
+    "qwen_xml": Flat("<parameter={name}>", "</parameter>", {}),
+    "minimax_xml": Flat('<parameter name="{name}">', "</parameter>", {}),
+    "glm_xml": Flat("<arg_key>{name}</arg_key><arg_value>", "</arg_value>", {}),
     "deepseek_xml": _dsml(""),
     "deepseek_v4_1_xml": _dsml(" "),
     "kimi_k3_xml": Flat(
@@ -136,8 +136,9 @@ def _stripped(text: str) -> Iterator[str]:
 class Reader:
     """What a text of a style may stand for."""
 
-    def __init__(self, style: str, text: str) -> None:
-        self.style, self.text = style, text
+    def __init__(self, style: str, text: str, *, loose: bool = False) -> None:
+        """`loose`: what is told of a value's kind does not count, and space around strings does not either."""
+        self.style, self.text, self.loose = style, text, loose
 
     def values(self) -> Iterator[Any]:
         if self.style == "gemma":
@@ -174,7 +175,7 @@ class Reader:
             return
         content = self.text[m.end() : end]
         ways: list[Any] = []
-        if not style.kinds:
+        if not style.kinds or self.loose:
             ways = [*_stripped(content), *_from_json(content)]
         elif m["kind"] == style.kinds["string"]:
             ways = [content]
@@ -184,7 +185,7 @@ class Reader:
             yield end + len(style.close), (m["name"], value)
 
     def _cohere_member(self, at: int, named: bool = True) -> Iterator[tuple[int, Any]]:
-        name = r' name="([^"<>]+)"' if named else "()"
+        name = r' name="([^"<>\x00-\x1f]+)"' if named else "()"
         m = re.compile(rf'<cofl:value{name} type="([a-z]+)">').match(self.text, at)
         if m is None:
             return
@@ -196,7 +197,7 @@ class Reader:
     def _cohere_content(self, at: int, told: str, close: str) -> Iterator[tuple[int, Any]]:
         end = self.text.find(close, at)
         if told == "raw" and end >= 0:
-            yield end, self.text[at:end]
+            yield from ((end, v) for v in (_stripped(self.text[at:end]) if self.loose else [self.text[at:end]]))
         elif told == "json" and end >= 0:
             scalars = (v for v in _from_json(self.text[at:end]) if COHERE[kind(v)] == "json")
             yield from ((end, v) for v in scalars)
@@ -268,7 +269,7 @@ class Reader:
 
 
 def valid(schema: Any, value: Any, style: str, *, inside: bool = False) -> bool:
-    """Whether a schema allows a value. `inside`: it is JSON in a style whose values are JSON, where objects are open."""
+    """Whether a schema allows a value. `inside`: it is JSON under a name of the style, where objects are open."""
     if isinstance(schema, bool):
         return schema
     if "anyOf" in schema and not any(valid(s, value, style, inside=inside) for s in schema["anyOf"]):
@@ -292,14 +293,14 @@ def valid(schema: Any, value: Any, style: str, *, inside: bool = False) -> bool:
 
 def _valid_object(schema: Any, value: Pairs, style: str, inside: bool, deeper: bool) -> bool:
     properties = schema.get("properties", {})
-    others = schema.get("additionalProperties", inside or not properties)
+    others = schema.get("additionalProperties", inside or "properties" not in schema)
     order = [list(properties).index(n) if n in properties else len(properties) for n, _ in value]
     declared = [i for i in order if i < len(properties)]
     if order != sorted(order) or len(set(declared)) < len(declared):
         return False
     if not {n for n, _ in value}.issuperset(schema.get("required", [])):
         return False
-    if not inside and not all(n in properties or NAME.fullmatch(n) for n, _ in value):
+    if not inside and style != "cohere_xml" and not all(n in properties or NAME.fullmatch(n) for n, _ in value):
         return False
     return all(valid(properties.get(n, others), v, style, inside=deeper) for n, v in value)
 
@@ -308,14 +309,23 @@ def _same(a: Any, b: Any) -> bool:
     return kind(a) == kind(b) and a == b
 
 
-def matches(style: str, schema: Any, text: str) -> bool:
+def matches(style: str, schema: Any, text: str, *, loose: bool = False) -> bool:
     """Whether a text stands for some value that the schema allows."""
-    return any(valid(schema, v, style, inside=False) for v in Reader(style, text).values())
+    return any(valid(schema, v, style, inside=False) for v in Reader(style, text, loose=loose).values())
+
+
+def without(of: Any, *keywords: str) -> Any:
+    """The same schema without some keywords."""
+    if isinstance(of, dict):
+        return {k: without(v, *keywords) for k, v in of.items() if k not in keywords}
+    return [without(v, *keywords) for v in of] if isinstance(of, list) else of
 
 
 def schema(rng: random.Random, depth: int = 2, *, root: bool = True) -> dict[str, Any]:
     """A schema; at the root of an object."""
-    choice = "object" if root else rng.choice(["string", "integer", "boolean", "enum", "union", "length", "array", "object"])
+    choice = (
+        "object" if root else rng.choice(["string", "integer", "boolean", "enum", "union", "length", "array", "object"])
+    )
     if depth == 0 and choice in ("array", "object"):
         choice = "string"
     match choice:
@@ -350,7 +360,9 @@ def instance(rng: random.Random, of: Any, depth: int = 3) -> Any:
         return instance(rng, rng.choice(of["anyOf"]), depth)
     match of.get("type"):
         case "string":
-            return "".join(rng.choice("xyz <>1é") for _ in range(rng.randint(of.get("minLength", 0), of.get("maxLength", 3))))
+            return "".join(
+                rng.choice("xyz <>1é") for _ in range(rng.randint(of.get("minLength", 0), of.get("maxLength", 3)))
+            )
         case "integer":
             return rng.choice([0, 7, -12])
         case "boolean":
@@ -367,7 +379,7 @@ def instance(rng: random.Random, of: Any, depth: int = 3) -> Any:
     ]
     if rng.random() < 0.05:
         rng.shuffle(pairs)
-    others = of.get("additionalProperties", not properties)
+    others = of.get("additionalProperties", "properties" not in of or rng.random() < 0.1)
     if others is not False and rng.random() < 0.4:
         pairs.append(("other", instance(rng, others, depth - 1)))
     return Pairs(pairs)

@@ -10,7 +10,8 @@ const FAILURE: &str = "fuzz-failure.bin";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let (Some(name), Some(seconds)) = (args.first(), args.get(1).and_then(|s| s.parse().ok())) else {
+    let known = |name: &&String| *name == "all" || TARGETS.iter().any(|t| t.name == *name);
+    let (Some(name), Some(seconds)) = (args.first().filter(known), args.get(1).and_then(|s| s.parse().ok())) else {
         let names: Vec<&str> = TARGETS.iter().map(|t| t.name).collect();
         eprintln!("usage: gramary-fuzz all|{} SECONDS [FOLDER]", names.join("|"));
         return ExitCode::from(2);

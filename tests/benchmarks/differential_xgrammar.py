@@ -1,10 +1,12 @@
-"""Random structural tags and EBNF grammars: what XGrammar accepts, what we accept, and who is right.
+"""Random structural tags, parameters in every style, EBNF grammars: what XGrammar and we accept, and who is right.
 
-    PYTHONPATH=... PYTHON_WITH_XGRAMMAR tests/benchmarks/differential_xgrammar.py [--tags 1000] [--grammars 300]
+    PYTHONPATH=... PYTHON_WITH_XGRAMMAR tests/benchmarks/differential_xgrammar.py
+    options: [--tags 1000] [--schemas 100] [--grammars 300] [--seed 1]
 
 XGrammar 0.2.9 must be importable; it lives in an environment of its own. Texts are derived from the format, mutated,
 drawn at random, and walked along the masks of both sides. Where the two differ, the slow references of the tests decide
-(`tests/structural_tags.py`, `tests/ebnf_grammars.py`), and the difference is counted by cause. The last line is JSON.
+(`tests/structural_tags.py`, `tests/parameter_styles.py`, `tests/ebnf_grammars.py`), and the difference is counted by
+cause. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import xgrammar as xgr
 
 from gramary.compiler import CompileError, Compiler, Tokenizer
-from tests import ebnf_grammars
+from tests import ebnf_grammars, parameter_styles
 from tests.structural_tags import Generator, derive, matches, mutated, random_texts
 
 LONGEST = 28
@@ -112,6 +115,50 @@ def cause_of_tag(node: dict[str, Any], text: str, ours: bool, theirs: bool) -> s
     return "theirs: refuses a text that the tag allows (overlapping triggers, ends and excluded strings)"
 
 
+def cause_of_style(style: str, schema: Any, text: str, ours: bool, theirs: bool) -> str:
+    right = parameter_styles.matches(style, schema, text)
+    if ours != right:
+        return "OURS is wrong"
+    without = parameter_styles.without
+    if theirs:
+        others = schema.get("additionalProperties")
+        either = {n: {"anyOf": [s, others]} for n, s in schema["properties"].items()}
+        if parameter_styles.matches(style, schema, text, loose=True):
+            why = "a kind that is not the value's, or whitespace around a value"
+        elif parameter_styles.matches(style, without(schema, "minLength", "maxLength"), text):
+            why = "a length is not enforced"
+        elif others and _out_of_order(style, {**schema, "properties": either, "required": []}, text):
+            why = "a declared name is taken for an undeclared one"
+        elif re.search(r'name="[^"]*[\x00-\x1f]', text):
+            why = "a control character in a name"
+        else:
+            why = "other"
+        return f"theirs, accepted: {why}"
+    if re.search(r"(^|<[a-z]>)[ \n]+(\]<\]minimax\[>\[</|$)", text):
+        why = "whitespace alone where nothing need be written"
+    elif not parameter_styles.matches(style, _strict(schema), text):
+        why = "members of an object that declares none (strict mode)"
+    else:
+        why = "an escape in a string of bounded length" if "\\" in text else "other"
+    return f"theirs, refused: {why}"
+
+
+def _out_of_order(style: str, schema: dict[str, Any], text: str) -> bool:
+    names = permutations(schema["properties"])
+    orders = ({**schema, "properties": {n: schema["properties"][n] for n in order}} for order in names)
+    return any(parameter_styles.matches(style, s, text, loose=True) for s in orders)
+
+
+def _strict(schema: Any) -> Any:
+    """The same schema where objects without properties have no others."""
+    if isinstance(schema, list):
+        return [_strict(s) for s in schema]
+    if not isinstance(schema, dict):
+        return schema
+    more = {"additionalProperties": False} if schema.get("properties") is not None else {}
+    return {**more, **{k: _strict(v) for k, v in schema.items()}}
+
+
 def _kinds(node: Any) -> Iterable[str]:
     if isinstance(node, dict):
         if "type" in node and isinstance(node["type"], str):
@@ -126,6 +173,7 @@ def _kinds(node: Any) -> Iterable[str]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tags", type=int, default=1000)
+    parser.add_argument("--schemas", type=int, default=100, help="for each style of parameters")
     parser.add_argument("--grammars", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -134,8 +182,10 @@ def main() -> None:
     causes: Counter[str] = Counter()
     examples: dict[str, Any] = {}
 
-    def compare(name: str, source: Any, texts: Iterable[str], mine: Any, other: Any, cause: Any) -> None:
-        for text in sorted({t for t in texts if len(t) <= LONGEST}):
+    def compare(
+        name: str, source: Any, texts: Iterable[str], mine: Any, other: Any, cause: Any, longest: int = LONGEST
+    ) -> None:
+        for text in sorted({t for t in texts if len(t) <= longest}):
             a, b = ours.accepts(mine, text), theirs.accepts(other, text)
             counts[f"{name}: texts"] += 1
             counts[f"{name}: accepted by both"] += a and b
@@ -177,6 +227,35 @@ def main() -> None:
         texts += [mutated(rng, t) for t in texts] + random_texts(rng, 8)
         texts += [ours.walk(mine, rng) for _ in range(6)] + [theirs.walk(other, rng) for _ in range(6)]
         compare("tags", node, texts, mine, other, lambda t, a, b, n=node: cause_of_tag(n, t, a, b))
+    for style, i in [(s, i) for s in parameter_styles.STYLES for i in range(options.schemas)]:
+        own = random.Random(f"{style} {options.seed} {i}")
+        schema = parameter_styles.schema(own)
+        tag = {
+            "type": "structural_tag",
+            "format": {"type": "json_schema", "json_schema": schema, "style": style},
+        }
+        counts["styles: schemas"] += 1
+        try:
+            mine = ours.compiler.compile_structural_tag(tag)
+            other = theirs.compiler.compile_structural_tag(json.dumps(tag))
+        except CompileError as error:
+            counts[f"styles refused by us: {style}: {error.reason}"] += 1  # type: ignore[attr-defined]
+            continue
+        except RuntimeError as error:
+            counts[f"styles refused by them: {style}: {str(error).strip().splitlines()[-1][-60:]}"] += 1
+            continue
+        written = [parameter_styles.instance(own, schema) for _ in range(10)]
+        texts = [parameter_styles.write(style, v) for v in written if isinstance(v, parameter_styles.Pairs)]
+        texts += [parameter_styles.mutated(own, t) for t in texts]
+        compare(
+            "styles",
+            schema,
+            texts,
+            mine,
+            other,
+            lambda t, a, b, s=style, of=schema: cause_of_style(s, of, t, a, b),
+            longest=1000,
+        )
     while counts["grammars"] < options.grammars:
         grammar = ebnf_grammars.random_grammar(rng)
         source = grammar.text()

@@ -157,8 +157,8 @@ def test_errors_of_contents_point_into_them(compiler: Compiler) -> None:
         compiled(compiler, tag("a", {"type": "grammar", "grammar": "root ::= [a"}, ""))
     assert caught.value.pointer == "/format/content/grammar: line 1, column 10"
     with pytest.raises(UnsupportedSchema) as unsupported:
-        compiled(compiler, {"type": "json_schema", "json_schema": True, "style": "gemma"})
-    assert unsupported.value.pointer == "/format/style"
+        compiled(compiler, {"type": "json_schema", "json_schema": {"type": "null"}, "style": "qwen_xml"})
+    assert unsupported.value.pointer == "/format/json_schema/type"
     with pytest.raises(UnsatisfiableSchema):
         compiled(compiler, {"type": "json_schema", "json_schema": False})
 

@@ -1,30 +1,27 @@
 //! From flat constraints to expressions and rules.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::alternatives::LOOK;
-use super::array::brackets;
 use super::documents::{LocId, Step};
 use super::flat::*;
 use super::keyword::Kw;
 use super::notation::{Kind, Place};
-use super::{Compiler, Memo, Pending, Shared, Stand, EXACT_LEVELS};
+use super::{Compiler, Memo, Pending, Stand, EXACT_LEVELS};
 use crate::error::{CompileError, Result};
-use crate::ir::{Body, Expr, ObjectRule, Property, PropertyOrder, RuleId};
+use crate::ir::{Body, Expr, ObjectRule};
 
 /// Constants in one place that are written out there; more get a rule of their own.
 const INLINE: usize = 16;
 /// Combinations of alternatives that are taken as they come; for more, branches are made to exclude each other.
 const FEW: usize = 128;
-/// Nesting of constants.
-const CONSTANT_DEPTH: usize = 128;
 /// How far the types of alternatives are looked for.
 const TYPE_LOOK: u32 = 6;
 
 /// Alternatives of one conjunction on their way into a rule.
 #[derive(Default)]
 pub(super) struct Emitted {
-    exprs: Vec<Expr>,
+    pub exprs: Vec<Expr>,
     objects: Vec<ObjectRule>,
     /// Whether it is too large to be written where it is used.
     large: bool,
@@ -136,7 +133,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Where further values stand, and what separates things there.
-    fn stand_at(&mut self, at: Stand) {
+    pub(super) fn stand_at(&mut self, at: Stand) {
         let at = Stand { level: at.level.min(EXACT_LEVELS), ..at };
         if at != self.at {
             self.at = at;
@@ -145,7 +142,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Stands where the members and items of the array or object at hand do; gives where to go back to.
-    fn enter(&mut self) -> Stand {
+    pub(super) fn enter(&mut self) -> Stand {
         let (outer, place) = (self.at, self.place_inside());
         let level = if place == outer.place { outer.level } else { 0 };
         self.stand_at(Stand { level, place });
@@ -432,7 +429,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    fn emit_type(&mut self, f: &Flat<'a>, group: Types, e: &mut Emitted) -> Result<()> {
+    pub(super) fn emit_type(&mut self, f: &Flat<'a>, group: Types, e: &mut Emitted) -> Result<()> {
         if self.at.place == Place::Members && group != Types::OBJECT {
             return Ok(());
         }
@@ -475,11 +472,8 @@ impl<'a> Compiler<'a> {
                 self.stand_at(outer);
                 match made? {
                     None => {}
-                    Some(Body::Object(rule)) if outer == inside => {
-                        if !e.objects.contains(&rule) {
-                            e.objects.push(rule);
-                        }
-                    }
+                    Some(Body::Object(rule)) if outer == inside && e.objects.contains(&rule) => {}
+                    Some(Body::Object(rule)) if outer == inside => e.objects.push(rule),
                     Some(Body::Expr(x)) => e.exprs.push(self.written(Kind::Object, x)),
                     Some(body) => {
                         let rule = self.add_rule("object".into(), body)?;
@@ -538,156 +532,5 @@ impl<'a> Compiler<'a> {
             }
         }
         Ok(())
-    }
-
-    fn inner_constant(&mut self, v: &Value, depth: usize) -> Result<Expr> {
-        let at = self.at;
-        if self.options.space.has_levels() {
-            self.stand_at(Stand { level: at.level + 1, ..at });
-        }
-        let result = self.constant(v, depth);
-        self.stand_at(at);
-        result
-    }
-
-    /// A constant as an item of the array at hand.
-    pub(super) fn item_constant(&mut self, v: &Value, depth: usize) -> Result<Expr> {
-        Ok(self.inner_constant(v, depth).map(|e| self.as_item(e))?)
-    }
-
-    /// All spellings of one value.
-    pub(super) fn constant(&mut self, v: &Value, depth: usize) -> Result<Expr> {
-        if depth > CONSTANT_DEPTH {
-            return Err(CompileError::limit("depth", "the nesting of a constant", CONSTANT_DEPTH as u64));
-        }
-        Ok(match v {
-            Value::Null => self.written(Kind::Null, Expr::lit("null")),
-            Value::Bool(b) => self.written(Kind::Boolean, Expr::lit(if *b { "true" } else { "false" })),
-            Value::Number(n) => {
-                let number = self.number_constant(n.as_str())?;
-                self.written(Kind::Number, number)
-            }
-            Value::String(s) if self.in_json() => self.string_constant(s),
-            Value::String(s) => self.raw_constant(s)?,
-            Value::Array(list) => {
-                let outer = self.enter();
-                let made = self.array_constant(list, depth);
-                self.stand_at(outer);
-                self.written(Kind::Array, made?)
-            }
-            Value::Object(map) => {
-                let outer = self.enter();
-                let made = self.object_constant(map, depth);
-                self.stand_at(outer);
-                self.written(Kind::Object, made?)
-            }
-        })
-    }
-
-    fn array_constant(&mut self, list: &[Value], depth: usize) -> Result<Expr> {
-        if list.is_empty() {
-            return Ok(self.brackets(None, true, false));
-        }
-        let (open, close) = self.array_brackets();
-        let mut parts = vec![open, self.space.pad.clone()];
-        for (i, v) in list.iter().enumerate() {
-            if i > 0 {
-                parts.push(self.space.comma.clone());
-            }
-            parts.push(self.item_constant(v, depth + 1)?);
-        }
-        parts.push(self.space.before_close().clone());
-        parts.push(close);
-        Ok(Expr::Seq(parts))
-    }
-
-    fn object_constant(&mut self, map: &Map<String, Value>, depth: usize) -> Result<Expr> {
-        let mut properties = vec![];
-        for (k, v) in map {
-            let value = Some(self.inner_constant(v, depth + 1)?);
-            properties.push(Property { name: k.clone(), value, required: true });
-        }
-        let rule = ObjectRule {
-            properties,
-            others: vec![],
-            order: self.options.order,
-            min_properties: 0,
-            distinct: false,
-            max_properties: None,
-            space: self.space.clone(),
-        };
-        match self.in_json() {
-            true => Ok(Expr::Rule(self.add_rule("constant".into(), Body::Object(rule))?)),
-            false => self.members(None, rule),
-        }
-    }
-
-    /// Any JSON value.
-    pub(super) fn any_value(&mut self) -> Result<Expr> {
-        if let Some(r) = self.shared().value {
-            return Ok(Expr::Rule(r));
-        }
-        let rule = self.add_rule("value".into(), Body::Expr(Expr::Never))?;
-        self.shared().value = Some(rule);
-        let (free, mut e) = (Flat::new(), Emitted::default());
-        let raw = self.raw_is_all(&free);
-        for group in Types::GROUPS.into_iter().rev().filter(|g| !raw || *g == Types::STRING) {
-            self.emit_type(&free, group, &mut e)?;
-        }
-        self.rules[rule as usize].body = Body::Expr(Expr::Alt(e.exprs));
-        Ok(Expr::Rule(rule))
-    }
-
-    fn any_array(&mut self) -> Result<RuleId> {
-        if let Some(r) = self.shared().array {
-            return Ok(r);
-        }
-        let rule = self.add_rule("array".into(), Body::Expr(Expr::Never))?;
-        self.shared().array = Some(rule);
-        let item = self.any_value()?;
-        let item = self.as_item(item);
-        let space = self.separators(EXACT_LEVELS);
-        let more = Expr::seq([space.comma.clone(), item.clone()]).star();
-        let body = brackets(self.array_brackets(), &space, Some(Expr::seq([item, more])), true, false);
-        self.rules[rule as usize].body = Body::Expr(body);
-        Ok(rule)
-    }
-
-    fn any_object(&mut self) -> Result<RuleId> {
-        if let Some(r) = self.shared().object {
-            return Ok(r);
-        }
-        let rule = self.add_rule("object".into(), Body::Expr(Expr::Never))?;
-        self.shared().object = Some(rule);
-        let value = self.any_value()?;
-        let body = ObjectRule {
-            properties: vec![],
-            others: vec![crate::ir::OtherProperties { keys: None, value, marks: 0 }],
-            // Without declared names the order says nothing; one form for one language.
-            order: PropertyOrder::Declared,
-            min_properties: 0,
-            distinct: false,
-            max_properties: None,
-            space: self.separators(EXACT_LEVELS),
-        };
-        self.rules[rule as usize].body = match self.in_json() {
-            true => Body::Object(body),
-            false => Body::Expr(self.members(None, body)?),
-        };
-        Ok(rule)
-    }
-
-    pub(super) fn string_rule(&mut self) -> Result<RuleId> {
-        if let Some(r) = self.shared().string {
-            return Ok(r);
-        }
-        let rule = self.add_rule("string".into(), Body::JsonString)?;
-        self.shared().string = Some(rule);
-        Ok(rule)
-    }
-
-    /// The rules that values share that are written as they are here.
-    fn shared(&mut self) -> &mut Shared {
-        self.shared.entry(self.at.place).or_default()
     }
 }

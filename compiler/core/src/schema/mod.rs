@@ -33,6 +33,7 @@ mod tests;
 mod unique;
 mod uri;
 mod validate;
+mod values;
 
 use std::collections::VecDeque;
 

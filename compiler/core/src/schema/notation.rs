@@ -18,12 +18,17 @@
 //!
 //! So how a value is written depends on its [`Place`]. Where the style is not JSON, the members of an object become an
 //! expression ([`Compiler::members`]): in the order of `properties`, undeclared ones last; with `any_order` in any, and how
-//! often is not counted. Where a schema declares some and does not speak of others, there are no others.
+//! often is not counted. Where a schema has `properties` and does not speak of others, there are no others.
 //!
 //! Texts of a style that are tokens of the vocabulary ([`Notation::tokens`]) are these tokens. A new style is one more
-//! [`Form`].
+//! `Form`.
 
-use serde::{Deserialize, Serialize};
+mod forms;
+
+pub(super) use forms::Kind;
+pub use forms::Style;
+
+use forms::Form;
 
 use super::excludes::without;
 use super::flat::{Existence, Flat, ObjectPart, Strings, Types};
@@ -32,71 +37,6 @@ use super::Compiler;
 use crate::error::{CompileError, Result};
 use crate::ir::{Body, Expr, ObjectRule, PropertyOrder, Separators};
 use crate::regex::Alphabet;
-
-/// The styles, by the names that XGrammar has for them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(into = "&'static str", try_from = "String")]
-pub enum Style {
-    #[default]
-    Json,
-    QwenXml,
-    MinimaxXml,
-    MinimaxM3Xml,
-    DeepseekXml,
-    DeepseekV41Xml,
-    GlmXml,
-    KimiK3Xml,
-    CohereXml,
-    Gemma,
-}
-
-impl Style {
-    pub const ALL: [Style; 10] = [
-        Style::Json,
-        Style::QwenXml,
-        Style::MinimaxXml,
-        Style::MinimaxM3Xml,
-        Style::DeepseekXml,
-        Style::DeepseekV41Xml,
-        Style::GlmXml,
-        Style::KimiK3Xml,
-        Style::CohereXml,
-        Style::Gemma,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Style::Json => "json",
-            Style::QwenXml => "qwen_xml",
-            Style::MinimaxXml => "minimax_xml",
-            Style::MinimaxM3Xml => "minimax_m3_xml",
-            Style::DeepseekXml => "deepseek_xml",
-            Style::DeepseekV41Xml => "deepseek_v4_1_xml",
-            Style::GlmXml => "glm_xml",
-            Style::KimiK3Xml => "kimi_k3_xml",
-            Style::CohereXml => "cohere_xml",
-            Style::Gemma => "gemma",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Style> {
-        Style::ALL.into_iter().find(|s| s.name() == name)
-    }
-}
-
-impl From<Style> for &'static str {
-    fn from(style: Style) -> &'static str {
-        style.name()
-    }
-}
-
-impl TryFrom<String> for Style {
-    type Error = String;
-
-    fn try_from(name: String) -> std::result::Result<Style, String> {
-        Style::named(&name).ok_or_else(|| format!("there is no style {name:?}"))
-    }
-}
 
 /// A style with what it needs to know of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -118,185 +58,6 @@ pub(super) enum Place {
     Members,
     /// Under a name of the style, or in an array of it.
     Value,
-}
-
-/// Kinds of values that styles tell apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Null,
-    Boolean,
-    Number,
-    String,
-    Array,
-    Object,
-}
-
-const KINDS: [Kind; 6] = [Kind::Null, Kind::Boolean, Kind::Number, Kind::String, Kind::Array, Kind::Object];
-
-/// How a style writes a member: `name.0`, the name, `name.1`, what tells the kind, the value, `close`.
-struct Form {
-    name: (&'static str, &'static str),
-    /// Behind `name.1` and whitespace.
-    value: &'static str,
-    kind: Option<fn(Kind) -> &'static str>,
-    /// Behind a value; for a string, what it cannot hold.
-    close: &'static str,
-    /// Behind `close`, around the name once more.
-    again: Option<(&'static str, &'static str)>,
-    /// Before and after an item of an array; `None`: what is inside a value is JSON.
-    item: Option<(&'static str, &'static str)>,
-    /// Whitespace may stand around items.
-    spaced_items: bool,
-    /// Around a string in quotes of its own. Objects and arrays then are as in JSON, names without quotes.
-    quote: Option<&'static str>,
-    /// Whitespace may stand around a string; around other values.
-    padded: (bool, bool),
-    /// Characters of names that are written otherwise.
-    escapes: &'static [(char, &'static str)],
-    /// Characters that names cannot hold, besides control characters.
-    odd: &'static [char],
-}
-
-const ODD: &[char] = &['<', '>', '"'];
-
-const PLAIN: Form = Form {
-    name: ("", ""),
-    value: "",
-    kind: None,
-    close: "",
-    again: None,
-    item: None,
-    spaced_items: false,
-    quote: None,
-    padded: (true, true),
-    escapes: &[],
-    odd: ODD,
-};
-
-fn string_or_not(kind: Kind) -> &'static str {
-    match kind {
-        Kind::String => " string=\"true\">",
-        _ => " string=\"false\">",
-    }
-}
-
-fn kimi_type(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Null => " type=\"null\"<|sep|>",
-        Kind::Boolean => " type=\"boolean\"<|sep|>",
-        Kind::Number => " type=\"number\"<|sep|>",
-        Kind::String => " type=\"string\"<|sep|>",
-        Kind::Array => " type=\"array\"<|sep|>",
-        Kind::Object => " type=\"object\"<|sep|>",
-    }
-}
-
-fn cohere_type(kind: Kind) -> &'static str {
-    match kind {
-        Kind::String => " type=\"raw\">",
-        Kind::Array => " type=\"list\">",
-        Kind::Object => " type=\"dict\">",
-        _ => " type=\"json\">",
-    }
-}
-
-impl Style {
-    fn form(self) -> Option<Form> {
-        Some(match self {
-            Style::Json => return None,
-            Style::QwenXml => Form { name: ("<parameter=", ">"), close: "</parameter>", ..PLAIN },
-            Style::MinimaxXml => Form { name: ("<parameter name=\"", "\">"), close: "</parameter>", ..PLAIN },
-            Style::DeepseekXml => Form {
-                name: ("<｜DSML｜parameter name=\"", "\""),
-                kind: Some(string_or_not),
-                close: "</｜DSML｜parameter>",
-                padded: (false, true),
-                ..PLAIN
-            },
-            Style::DeepseekV41Xml => Form {
-                name: ("<｜DSML｜ parameter name=\"", "\""),
-                kind: Some(string_or_not),
-                close: "</｜DSML｜ parameter>",
-                padded: (false, true),
-                ..PLAIN
-            },
-            Style::GlmXml => {
-                Form { name: ("<arg_key>", "</arg_key>"), value: "<arg_value>", close: "</arg_value>", ..PLAIN }
-            }
-            Style::KimiK3Xml => Form {
-                name: ("<|open|>argument key=\"", "\""),
-                kind: Some(kimi_type),
-                close: "<|close|>argument<|sep|>",
-                padded: (false, true),
-                escapes: &[('&', "&amp;"), ('"', "&quot;")],
-                odd: &['<', '>'],
-                ..PLAIN
-            },
-            Style::CohereXml => Form {
-                name: ("<cofl:value name=\"", "\""),
-                kind: Some(cohere_type),
-                close: "</cofl:value>",
-                item: Some(("<cofl:value", "")),
-                padded: (false, true),
-                escapes: &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;")],
-                odd: &[],
-                ..PLAIN
-            },
-            Style::MinimaxM3Xml => Form {
-                name: ("]<]minimax[>[<", ">"),
-                close: "]<]minimax[>[",
-                again: Some(("</", ">")),
-                item: Some(("]<]minimax[>[<item>", "</item>")),
-                spaced_items: true,
-                padded: (false, false),
-                odd: &['<', '>', '/', '"'],
-                ..PLAIN
-            },
-            Style::Gemma => Form {
-                item: Some(("", "")),
-                quote: Some("<|\"|>"),
-                odd: &['<', '>', '"', ':', ',', '{', '}', '[', ']'],
-                padded: (false, false),
-                ..PLAIN
-            },
-        })
-    }
-
-    /// Every text that the style writes by itself, for the special tokens in it.
-    pub fn texts(self) -> Vec<&'static str> {
-        let Some(form) = self.form() else { return vec![] };
-        let mut texts = vec![form.name.0, form.name.1, form.value, form.close];
-        texts.extend(form.kind.iter().flat_map(|kind| KINDS.map(kind)));
-        texts.extend([form.again, form.item].into_iter().flatten().flat_map(|(a, b)| [a, b]));
-        texts.extend(form.quote);
-        texts
-    }
-
-    /// Where the whole value stands.
-    pub(super) fn root(self) -> Place {
-        match self.form() {
-            None => Place::Json,
-            Some(form) if form.quote.is_some() => Place::Value,
-            Some(_) => Place::Members,
-        }
-    }
-}
-
-impl Form {
-    /// A declared name as it is written; `None`: it cannot be.
-    fn name_of(&self, name: &str) -> Option<String> {
-        if name.is_empty() || name.contains(|c: char| c.is_control() || self.odd.contains(&c)) {
-            return None;
-        }
-        let mut text = String::new();
-        for c in name.chars() {
-            match self.escapes.iter().find(|e| e.0 == c) {
-                Some(e) => text.push_str(e.1),
-                None => text.push(c),
-            }
-        }
-        Some(text)
-    }
 }
 
 impl Notation {
@@ -451,10 +212,10 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Whether members that the schema does not speak of are none: where it declares some.
+    /// Whether members that the schema does not speak of are none: where it has `properties`.
     pub(super) fn closed_by_default(&self, f: &Flat<'a>) -> bool {
         let o = &f.object;
-        let declares = |p: &ObjectPart<'a>| p.properties.is_some_and(|m| !m.is_empty());
+        let declares = |p: &ObjectPart<'a>| p.properties.is_some();
         let open = |p: &ObjectPart<'a>| p.additional.is_some() || p.patterns.is_some();
         !self.in_json() && o.parts.iter().any(declares) && !o.parts.iter().any(open) && o.unevaluated.is_empty()
     }
@@ -475,6 +236,11 @@ impl<'a> Compiler<'a> {
     fn check_members(&mut self, f: &Flat<'a>, rule: &ObjectRule) -> Result<()> {
         const REASON: &str = "members that are not written in JSON are not counted";
         const REMEDY: &str = "Say with required which there must be, or use the style \"json\"";
+        if let (true, Some(&(Existence::Keyword(at, kw) | Existence::Beyond(_, (at, kw))))) =
+            (rule.needs() != 0, f.object.some_names.first())
+        {
+            return self.unsupported(at, kw, REASON, REMEDY);
+        }
         let possible = rule.properties.iter().filter(|p| p.value.is_some()).count() as u64;
         let room = |m: u32| !rule.others.is_empty() || u64::from(m) < possible;
         if rule.max_properties.is_some_and(room) {
@@ -484,10 +250,6 @@ impl<'a> Compiler<'a> {
         if rule.min_properties > 0 {
             let at = f.nodes.iter().map(|n| n.loc).find(|l| self.docs.get(*l, Kw::MinProperties).is_some());
             self.unsupported(at.unwrap_or_default(), Kw::MinProperties, REASON, REMEDY)?;
-        }
-        if rule.needs() != 0 {
-            let (Existence::Keyword(at, kw) | Existence::Beyond(_, (at, kw))) = f.object.some_names[0];
-            self.unsupported(at, kw, REASON, REMEDY)?;
         }
         Ok(())
     }
