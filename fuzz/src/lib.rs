@@ -405,7 +405,7 @@ const STRUCTURAL_TAGS: &[&str] = &[
     r#"{"format":{"type":"repeat","min":1,"max":-1,"content":{"type":"dispatch","rules":[["<",{"type":"regex","pattern":"a*"}],["</s>",{"type":"grammar","grammar":"root ::= \"a\""}]],"loop":false}}}"#,
     r#"{"structures":[{"begin":"<f>","schema":{"type":"boolean"},"end":"</f>"}],"triggers":["<f"]}"#,
     r#"{"format":{"type":"tags_with_separator","separator":",","tags":[{"begin":"</s>x","content":{"type":"any_text"},"end":{"type":"token","token":97}}]}}"#,
-    r#"{"format":{"type":"json_schema","style":"cohere_xml","json_schema":{"properties":{"a":{"type":"array","items":{"$ref":"#"}},"b":{"enum":["x",1,{"c":[null]}]}},"additionalProperties":{"type":"string"}}}}"#,
+    r##"{"format":{"type":"json_schema","style":"cohere_xml","json_schema":{"properties":{"a":{"type":"array","items":{"$ref":"#"}},"b":{"enum":["x",1,{"c":[null]}]}},"additionalProperties":{"type":"string"}}}}"##,
     r#"{"format":{"type":"json_schema","style":"gemma","any_order":true,"excludes":["ab"],"json_schema":{"anyOf":[{"properties":{"a":{"type":"string","minLength":1}},"required":["a"]},{"type":"array"}]}}}"#,
     r#"{"format":{"type":"json_schema","style":"minimax_m3_xml","max_whitespace_cnt":1,"json_schema":{"properties":{"a":{"type":["string","integer"]},"b":{"const":["x"]}},"additionalProperties":false}}}"#,
     r#"{"format":{"type":"json_schema","style":"kimi_k3_xml","json_schema":{"properties":{"a\"":{}},"patternProperties":{"^x":{"type":"object"}},"required":["a\""]}}}"#,
