@@ -166,6 +166,7 @@ def test_digits_in_a_row_are_bounded_but_never_missing() -> None:
         {"enum": [1, 2.5, [3]]},
         {"const": 1e-7},
         {"type": "integer", "multipleOf": 5},
+        {"type": "number", "multipleOf": 1.9997},
     ],
 )
 @pytest.mark.parametrize("likes", [b" \n\t\r", b"0123456789", b"0", b"9.e-"])

@@ -4,9 +4,11 @@
 //! grammar would make states of numbers and of every gap, so they are counted here, over the text: a string ends at its
 //! quote, everything else is outside. A byte beyond a bound is refused where another kind of byte may follow, or a token, or
 //! where the text may end. Where only bytes of its kind may follow (the zeros of `1e000`, the digits up to a multiple of 5), it
-//! must bring such a place nearer ([`way_out`]). So a bound never leads into a dead end, and a run beyond it always ends.
+//! must bring such a place nearer ([`way_out`]). So a bound never leads into a dead end, and a run beyond it ends, unless the
+//! way out is further than is looked for.
 //!
-//! Among tags, only what is inside of one is read as JSON.
+//! Among tags, only what is inside of one is read as JSON; a token may begin outside and end inside of one, or the other way.
+//! JSON has bytes above 127 in strings only, so that such a token has a quote before them.
 
 use gramary_compiler::machine::Machine;
 use gramary_compiler::vocab::{TokenKind, Vocabulary};
@@ -120,13 +122,19 @@ impl Lexer {
         self.mode == Mode::Outside
     }
 
+    /// In a string.
+    pub fn is_inside(&self) -> bool {
+        matches!(self.mode, Mode::Inside | Mode::Escape)
+    }
+
     pub fn is_off(&self) -> bool {
         self.mode == Mode::Off
     }
 }
 
-/// Most sets looked at for a way out.
-const MOST_SETS: usize = 1 << 14;
+/// Most sets looked at for a way out. The furthest ways are those to a multiple: the front end tells at most 20,000 remainders
+/// apart, before and behind the point. Where more is needed (a multiple within huge bounds), the run is not bounded.
+const MOST_SETS: usize = 1 << 16;
 
 /// The least number of bytes of a kind after which something else may follow: another kind of byte, a token, or the end of
 /// the text. `None` if there is no such place, or it is very far.
@@ -167,6 +175,8 @@ pub struct Runs {
     pub inner: Vec<(u32, u32)>,
     /// Words of a mask with the tokens that have no byte above 127.
     pub ascii: Box<[u32]>,
+    /// Tokens with a byte above 127 behind a quote.
+    pub quoted: Vec<u32>,
 }
 
 impl Runs {
@@ -179,6 +189,10 @@ impl Runs {
             let text = vocab.bytes(t);
             if !text.is_ascii() {
                 runs.ascii[t as usize / 32] &= !(1 << (t % 32));
+                let quote = text.iter().position(|&b| b == b'"');
+                if quote.is_some_and(|at| !text[at..].is_ascii()) {
+                    runs.quoted.push(t);
+                }
             }
             let leading = |kind: fn(u8) -> bool| text.iter().take_while(|&&b| kind(b)).count();
             let (spaces, digits) = (leading(is_space), leading(|b| b.is_ascii_digit()));

@@ -414,7 +414,8 @@ fn each_hole(e: &mut Expr, change: &mut impl FnMut(&mut Expr)) {
     }
 }
 
-/// Whether all of a part can be read as JSON for the bounds: JSON, or JSON among constants that leave no string open.
+/// Whether all of a part can be read as JSON for the bounds: JSON, or JSON among constants that leave no string open, and
+/// are ASCII outside of strings.
 fn is_json(parts: &[Part<'_>], part: u32) -> bool {
     let grammar = match &parts[part as usize] {
         Part::Source { content, .. } => return matches!(content, Content::Schema { style: Style::Json, .. }),
@@ -428,9 +429,14 @@ fn is_json(parts: &[Part<'_>], part: u32) -> bool {
     while let Some(e) = items.pop() {
         match e {
             Expr::Seq(v) => items.extend(v.iter().rev()),
-            Expr::Bytes(text) => text.iter().for_each(|&b| {
-                lexer.feed(&Bounds::NONE, b);
-            }),
+            Expr::Bytes(text) => {
+                for &b in text {
+                    if lexer.is_outside() && !b.is_ascii() {
+                        return false;
+                    }
+                    lexer.feed(&Bounds::NONE, b);
+                }
+            }
             Expr::Empty | Expr::Token(_) => {}
             // Ends, one of which comes last.
             Expr::Alt(ways) if items.is_empty() => return found && ways.iter().all(is_constant),

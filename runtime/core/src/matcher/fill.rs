@@ -83,16 +83,30 @@ impl Matcher {
         let mut ignored = VecDeque::new();
         // As itself a token is within all bounds.
         let as_tokens = access.takes_tokens(step.set)?;
-        if bounds.ascii && !step.lexer.is_off() {
+        if bounds.ascii && step.lexer.is_off() {
+            for &t in &runs.quoted {
+                if set(row, t) && self.advance(access, step, t, &mut ignored, strings)?.is_none() {
+                    row[t as usize / 32] &= !(1 << (t % 32));
+                }
+            }
+        } else if bounds.ascii {
+            // A tag may be closed by what a token begins with, which in a string takes a quote.
+            let closing = self.grammar.tags.is_some();
+            let tried = as_tokens || closing && !step.lexer.is_inside();
+            let quoted = runs.quoted.iter().filter(|_| closing && !tried);
+            let quoted: Vec<u32> = quoted.copied().filter(|&t| set(row, t)).collect();
+            let mut back = vec![];
             for (i, ascii) in runs.ascii.iter().enumerate() {
                 let mut beyond = row.get(i).map_or(0, |w| w & !ascii);
                 row[i] &= ascii;
-                while as_tokens && beyond != 0 {
-                    let bit = beyond.trailing_zeros();
+                while tried && beyond != 0 {
+                    back.push(i as u32 * 32 + beyond.trailing_zeros());
                     beyond &= beyond - 1;
-                    if self.advance(access, step, i as u32 * 32 + bit, &mut ignored, strings)?.is_some() {
-                        row[i] |= 1 << bit;
-                    }
+                }
+            }
+            for t in back.into_iter().chain(quoted) {
+                if self.advance(access, step, t, &mut ignored, strings)?.is_some() {
+                    row[t as usize / 32] |= 1 << (t % 32);
                 }
             }
         }

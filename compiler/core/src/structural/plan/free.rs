@@ -127,7 +127,7 @@ impl<'a> Planner<'_, 'a> {
             return Err(CompileError::unsupported(
                 format!("{}/max_tokens", node.pointer),
                 "max_tokens of any_text",
-                "how many tokens a text takes is not known to a grammar of texts",
+                "what may follow a text depends on its bytes, not on how they were cut into tokens",
                 "Bound it with max_chars, or use any_tokens",
             ));
         }
