@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from gramary.compiler.errors import UnsatisfiableSchema, UnsupportedSchema
 from gramary.runtime._core import CompiledGrammar
 
+from .judge import Judge, exactly
 from .oracle import brute_force, mask
-from .test_oracle_json import COMPILER, STOP, TOKENS, Judge, accepts, compiled, exactly, spellings
+from .test_oracle_json import COMPILER, STOP, TOKENS, accepts, compiled, spellings
 
 WORDS = ["", "a", "b", "ab", "ba", "é", "x\ny", '"', "aa", "12", "13"]
 

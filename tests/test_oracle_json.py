@@ -1,22 +1,13 @@
-"""JSON Schema against the `jsonschema` package: a text is accepted exactly if the value it spells is valid.
-
-Where the package as it comes is not the judge (all settled here):
-
-* floats: text and schema are parsed with `Decimal`, or `0.07` would not be a multiple of `0.01`;
-* `1.0` is an integer (since draft 6), which the package only knows of `float`: the type checker below knows `Decimal`;
-* `^a$` must not match `"a\\n"`, `\\d` only ASCII digits, `\\p{L}` letters: Python differs. Patterns here avoid all
-  three, and strings end in no newline.
-"""
+"""JSON Schema against `jsonschema` (see `judge`): a text is accepted exactly if the value it spells is valid."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
-from decimal import Decimal, getcontext
+from decimal import Decimal
 from typing import Any
 
-import jsonschema
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +15,7 @@ from gramary.compiler.errors import LimitExceeded, UnsatisfiableSchema, Unsuppor
 from gramary.runtime._core import CompiledGrammar, Compiler, Limits, Vocabulary
 
 from . import strategies as ir
+from .judge import Judge, exactly
 from .oracle import brute_force, mask
 from .reference import Reference
 
@@ -31,25 +23,6 @@ WORDS = [b'{"', b'":', b'", "', b"true", b"null", b"10", b"0.", b"\\u00", b'{"a"
 TOKENS = [*(bytes([b]) for b in range(256)), *WORDS, b"</s>"]
 STOP = len(TOKENS) - 1
 COMPILER = Compiler(Vocabulary.from_tokens(TOKENS, special=[STOP]), stop_token_ids=[STOP])
-
-
-# Remainders of long integers must not exhaust the precision that Decimal has by default.
-getcontext().prec = 10_000
-
-
-def is_integer(_: Any, value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) or (isinstance(value, Decimal) and value == value.to_integral_value())
-
-
-CHECKER = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", is_integer)
-Judge = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=CHECKER)
-
-
-def exactly(value: Any) -> Any:
-    """The value as its JSON text says, without binary fractions."""
-    return json.loads(json.dumps(value), parse_float=Decimal)
 
 
 # ------------------------------------------------------------------------------------------------ schemas and values

@@ -16,7 +16,7 @@ import pytest
 from gramary.compiler.errors import LimitExceeded, UnsatisfiableSchema
 from gramary.runtime._core import CompiledGrammar, Compiler, Limits, Matcher, Vocabulary
 
-from .test_oracle_json import Judge, exactly
+from .judge import Judge, exactly
 
 TOKENS = [*(bytes([b]) for b in range(256)), b"aa", b'a"', b'": ', b"</s>"]
 STOP = len(TOKENS) - 1

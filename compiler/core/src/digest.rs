@@ -16,6 +16,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::automata::minimize;
 use crate::error::Result;
 use crate::fsm::{Callee, Fsm, KeyRegister, Op, NONE, REJECT};
 use crate::ir::PropertyOrder;
@@ -62,18 +63,65 @@ pub fn digests(rules: &[LoweredRule], budget: &Budget) -> Result<Digests> {
 }
 
 /// Digests of every rule, once the references of each state have been put in an order that does not depend on how rules
-/// are numbered, and the states are numbered accordingly (see [`order`]).
-pub fn canonicalize(rules: &mut [LoweredRule], budget: &Budget) -> Result<Digests> {
+/// are numbered, and the states are numbered accordingly (see [`order`]). Rules of one component that are alike in everything
+/// become one; the first rule stays where it is.
+pub fn canonicalize(rules: &mut Vec<LoweredRule>, budget: &Budget) -> Result<Digests> {
+    loop {
+        let graph = Graph::new(rules);
+        let mut hashing = Hashing::new(rules.len());
+        let mut alike: Vec<(u32, u32)> = vec![];
+        graph.components(|members| {
+            hashing.enter(members);
+            let ordered = order::references(rules, members, &hashing.digests.node, &hashing.local, &mut alike, budget);
+            hashing.leave(members);
+            ordered?;
+            hashing.component(rules, &graph, members, budget)
+        })?;
+        if alike.is_empty() {
+            return Ok(hashing.digests);
+        }
+        unite(rules, &alike);
+    }
+}
+
+/// Puts the second rule of each pair in the place of the first, and leaves out what the first rule of all does not reach any more.
+fn unite(rules: &mut Vec<LoweredRule>, alike: &[(u32, u32)]) {
+    let mut place: Vec<u32> = (0..rules.len() as u32).collect();
+    alike.iter().for_each(|&(rule, by)| place[rule as usize] = by);
+    redirect(rules, &place);
+    for rule in rules.iter_mut() {
+        let callees = &rule.fsm.callees;
+        if (1..callees.len()).any(|i| callees[..i].contains(&callees[i])) {
+            rule.fsm = minimize(std::mem::take(&mut rule.fsm));
+        }
+    }
     let graph = Graph::new(rules);
-    let mut hashing = Hashing::new(rules.len());
-    graph.components(|members| {
-        hashing.enter(members);
-        let ordered = order::references(rules, members, &hashing.digests.node, &hashing.local, budget);
-        hashing.leave(members);
-        ordered?;
-        hashing.component(rules, &graph, members, budget)
-    })?;
-    Ok(hashing.digests)
+    let mut reached = vec![false; rules.len()];
+    let mut work = vec![0];
+    while let Some(r) = work.pop() {
+        if !std::mem::replace(&mut reached[r as usize], true) {
+            work.extend(graph.targets(r));
+        }
+    }
+    let mut next = 0;
+    for (place, &reached) in place.iter_mut().zip(&reached) {
+        *place = next;
+        next += u32::from(reached);
+    }
+    let mut keep = reached.iter().copied();
+    rules.retain(|_| keep.next().unwrap_or(true));
+    redirect(rules, &place);
+}
+
+fn redirect(rules: &mut [LoweredRule], place: &[u32]) {
+    for rule in rules {
+        for callee in &mut rule.fsm.callees {
+            if let Callee::Rule(r) = callee {
+                *r = place[*r as usize];
+            }
+        }
+        rule.holes.iter_mut().for_each(|r| *r = place[*r as usize]);
+    }
 }
 
 /// Digests under way: components are hashed after those that they refer to.
