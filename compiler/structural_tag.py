@@ -78,7 +78,10 @@ class RegexFormat(BaseModel):
 
 
 class AnyTextFormat(BaseModel):
-    """Any text without the strings of `excludes` and without the end of a tag around it."""
+    """Any text without the strings of `excludes` and without the end of a tag around it.
+
+    It has at most `max_chars` characters, or at most `max_tokens` tokens begin in it.
+    """
 
     type: Literal["any_text"] = "any_text"
     excludes: list[str] = []

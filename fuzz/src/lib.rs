@@ -403,6 +403,7 @@ const EBNF: &[&str] = &[
 ];
 
 const STRUCTURAL_TAGS: &[&str] = &[
+    r#"{"format":{"type":"star","content":{"type":"tag","begin":"<","content":{"type":"any_text","max_tokens":1,"excludes":["b<"]},"end":["<f","a</s>",""]}}}"#,
     r#"{"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<f","f>"],"tags":[{"type":"tag","begin":"<f>","content":{"type":"json_schema","json_schema":{"type":"integer"}},"end":["</f>",""]}],"excludes":["ab"]}}"#,
     r#"{"format":{"type":"sequence","elements":[{"type":"tag","begin":"a","content":{"type":"any_text","max_chars":3},"end":"ab"},{"type":"or","elements":[{"type":"token","token":"</s>"},{"type":"any_tokens","exclude_tokens":[97]}]}]}}"#,
     r#"{"format":{"type":"repeat","min":1,"max":-1,"content":{"type":"dispatch","rules":[["<",{"type":"regex","pattern":"a*"}],["</s>",{"type":"grammar","grammar":"root ::= \"a\""}]],"loop":false}}}"#,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gramary.compiler import Compiler, UnsatisfiableSchema, Vocabulary
+from gramary.compiler import Compiler, UnsatisfiableSchema, UnsupportedSchema, Vocabulary
 from gramary.runtime._core import CompiledGrammar, Matcher
 from tests.structural_tags import SPECIAL as STANDINS
 from tests.structural_tags import TOKEN_STRINGS, Format, Generator, derive, matches, mutated, random_texts
@@ -281,3 +281,128 @@ def test_markers_are_not_spelled_out_by_tokens(compiler: Compiler) -> None:
     assert accepts(dispatch, "<call", CALL, "<cal")
     assert not accepts(dispatch, "<call>")
     assert not accepts(dispatch, CALL, "<call>")
+
+
+def free(**bounds: Any) -> Format:
+    return {"type": "any_text", **bounds}
+
+
+def tag(begin: str, content: Format, *ends: str) -> Format:
+    return {"type": "tag", "begin": begin, "content": content, "end": list(ends)}
+
+
+def test_tokens_of_a_text_are_bounded(compiler: Compiler) -> None:
+    two = free(max_tokens=2)
+    grammar = compiled(compiler, two)
+    assert accepts(grammar)
+    assert accepts(grammar, HELLO, "a")
+    assert not accepts(grammar, HELLO, "a", "b")
+    assert accepts(compiled(compiler, free(max_tokens=0)))
+    assert not accepts(compiled(compiler, free(max_tokens=0)), "a")
+    # A token that begins before the text does not count, and the last may go on behind the end.
+    grammar = compiled(compiler, {"type": "sequence", "elements": [const("hel"), free(max_tokens=1), const("!")]})
+    assert accepts(grammar, HELLO, HELLO, "!")
+    assert not accepts(grammar, HELLO, HELLO, HELLO, "!")
+    grammar = compiled(compiler, tag("x", two, "b!", "<|end|>"))
+    assert accepts(grammar, "x", HELLO, AB, "!")
+    assert accepts(grammar, "x", HELLO, HELLO, "b!")
+    assert accepts(grammar, "x", HELLO, HELLO, SPECIAL_END)
+    assert accepts(grammar, "xab!")
+    assert accepts(grammar, "xbb!")
+    assert not accepts(grammar, "xaaab!")
+    assert not accepts(grammar, "x", HELLO, HELLO, AB, "!")
+
+
+def test_a_character_is_completed_when_the_tokens_are_used_up(compiler: Compiler) -> None:
+    matcher = compiled(compiler, free(max_tokens=1)).matcher()
+    assert matcher.accept_token("é".encode()[0])
+    assert mask(matcher) == set(range(0x80, 0xC0))
+    assert matcher.accept_token("é".encode()[1])
+    assert mask(matcher) == {STOP}
+
+
+def test_counted_tokens_are_taken_back(compiler: Compiler) -> None:
+    matcher = compiled(compiler, tag("x", free(max_tokens=2), "y")).matcher()
+    assert matcher.accept_bytes("x")
+    # Bytes are no tokens.
+    assert matcher.accept_bytes("hello hello hello")
+    before = mask(matcher)
+    assert matcher.accept_token(HELLO)
+    fork = matcher.fork()
+    assert matcher.accept_token(HELLO)
+    assert mask(matcher) == {ord("y")}
+    assert HELLO in mask(fork)
+    matcher.rollback(2)
+    assert mask(matcher) == before
+    assert matcher.validate_tokens([HELLO, HELLO, HELLO]) == 2
+    # The next text begins anew.
+    matcher = compiled(compiler, {"type": "star", "content": tag("x", free(max_tokens=1), "y")}).matcher()
+    for token in ids("x", HELLO, "yx", HELLO, "yxa"):
+        assert matcher.accept_token(token)
+    assert mask(matcher) == {ord("y")}
+
+
+def test_which_texts_cannot_be_counted(compiler: Compiler) -> None:
+    for node, pointer in [
+        (free(max_tokens=1, max_chars=2), "/format/max_tokens"),
+        (
+            {"type": "or", "elements": [tag(c, free(max_tokens=1), "<") for c in "abcde"]},
+            "/format/elements/4/content/max_tokens",
+        ),
+        (tag("a", free(max_tokens=1), "x" * 300), "/format/content/max_tokens"),
+    ]:
+        with pytest.raises(UnsupportedSchema) as caught:
+            compiled(compiler, node)
+        assert caught.value.pointer == pointer
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_counted_texts_against_counting(seed: int) -> None:
+    """Every way to cut: no more tokens than allowed begin before the end, the first that is complete."""
+    rng = random.Random(seed)
+    words = ["a", "b", "<", ">", "ab", "b<", "<>", "a<>", "b<>x", "xa", "x", "aab<", ">>"]
+    vocabulary = Vocabulary.from_tokens([*(w.encode() for w in words), b"</s>"], special=[len(words)])
+    counting = Compiler(vocabulary, stop_token_ids=[len(words)])
+    for _ in range(25):
+        most, ends = rng.randint(1, 3), rng.sample(["<>", "b<>", "ab", "<"], rng.randint(1, 2))
+        excludes = rng.choice([[], ["xx"], ["bb"]])
+        grammar = compiled(counting, tag("x", free(max_tokens=most, excludes=excludes), *ends))
+        for _ in range(60):
+            matcher, taken = grammar.matcher(), []
+            for _ in range(8):
+                token = rng.randrange(len(words))
+                allowed = mask(matcher)
+                assert allowed, (most, ends, taken)
+                if rng.random() < 0.8 and allowed - {len(words)}:
+                    token = rng.choice(sorted(allowed - {len(words)}))
+                if not matcher.accept_token(token):
+                    assert token not in allowed
+                    continue
+                taken.append(words[token])
+                assert _begun(taken, ends) <= most, (most, ends, taken)
+            text = "".join(taken)
+            if text.startswith("x"):
+                inside = _inside(text, ends)
+                right = inside is not None and not any(e in inside for e in excludes)
+                assert matcher.is_complete() == right, (most, ends, taken)
+
+
+def _inside(text: str, ends: list[str]) -> str | None:
+    """What is inside of a whole tag; `None` if it is none."""
+    for at in range(1, len(text) + 1):
+        found = [e for e in ends if text.endswith(e, 1, at)]
+        if found:
+            return text[1 : at - len(max(found, key=len))] if at == len(text) else None
+    return None
+
+
+def _begun(taken: list[str], ends: list[str]) -> int:
+    """Tokens that begin in the text of a tag, before the end that is complete first, or as late as one may begin."""
+    text, offsets = "".join(taken), [sum(map(len, taken[:i])) for i in range(len(taken))]
+    for at in range(1, len(text) + 1):
+        found = [e for e in ends if text.endswith(e, 1, at)]
+        if found:
+            last = at - len(max(found, key=len))
+            return sum(1 <= o < last for o in offsets)
+    begun = [len(text) - n for e in ends for n in range(1, len(e)) if text.endswith(e[:n], 1)]
+    return sum(1 <= o < min(begun, default=len(text)) for o in offsets)

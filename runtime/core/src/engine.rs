@@ -25,6 +25,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::Bounds;
+use crate::counted::CountedText;
 use crate::grammar::{Grammar, TagMap};
 use crate::structural::Skeletons;
 use crate::table::Tokens;
@@ -385,8 +386,22 @@ impl Engine {
 
     /// A grammar for a program put together by the caller.
     pub fn bind(&self, program: Program, limits: Limits, bounds: Bounds, tags: Option<TagMap>) -> Arc<Grammar> {
+        self.bind_counting(program, limits, bounds, tags, vec![])
+    }
+
+    /// The same with texts whose tokens are counted.
+    pub(crate) fn bind_counting(
+        &self,
+        program: Program,
+        limits: Limits,
+        bounds: Bounds,
+        tags: Option<TagMap>,
+        texts: Vec<CountedText>,
+    ) -> Arc<Grammar> {
         let (tokens, stops) = (self.tokens.clone(), self.stop_tokens.clone());
-        Arc::new(Grammar::new(tokens, program, limits, tags, stops, self.model_vocab).within(bounds))
+        let mut grammar = Grammar::new(tokens, program, limits, tags, stops, self.model_vocab).within(bounds);
+        grammar.texts = texts;
+        Arc::new(grammar)
     }
 
     /// Make room: sources that were used longest ago go first, down to three quarters of the budget. Entries are built

@@ -19,6 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bounds::{Bounds, Lexer};
+use crate::counted::CountedText;
 use crate::matcher::Record;
 use crate::table::{Table, Tokens};
 
@@ -86,6 +87,8 @@ pub struct Grammar {
     pub bounds: Bounds,
     /// Some of its strings must differ from each other.
     pub distinct: bool,
+    /// Texts whose tokens are counted.
+    pub(crate) texts: Vec<CountedText>,
     /// Words of a row: the model's vocabulary, which may be padded beyond the tokenizer's.
     pub row_words: usize,
     pub(crate) table: RwLock<Table>,
@@ -133,6 +136,7 @@ impl Grammar {
             tags,
             bounds: Bounds::NONE,
             distinct,
+            texts: vec![],
             stop_tokens,
             table: RwLock::new(table),
             records: Mutex::default(),

@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod bounds;
+mod counted;
 mod distinct;
 pub mod engine;
 pub mod exchange;

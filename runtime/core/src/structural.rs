@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use crate::bounds::{Bounds, Lexer};
+use crate::counted::{Closing, CountedText, MOST_COUNTED};
 use crate::engine::{Compiled, Engine, SchemaOptions, Source, StyledOptions};
 use crate::grammar::{Grammar, TagMap, TagStates};
 
@@ -58,6 +59,7 @@ pub(crate) struct Skeletons {
 struct Known {
     skeletons: FxHashMap<Digest, Arc<Skeleton>>,
     units: FxHashMap<Digest, Arc<Unit>>,
+    texts: FxHashMap<Digest, Arc<Closing>>,
 }
 
 /// Skeletons and units kept; a client that invents structures is not to grow the process.
@@ -92,6 +94,7 @@ struct Assembly {
     local: Vec<Arc<Node>>,
     pins: Vec<Arc<gramary_compiler::program::Artifact>>,
     tags: TagMap,
+    texts: Vec<CountedText>,
     warnings: Vec<Warning>,
 }
 
@@ -217,6 +220,20 @@ impl Engine {
                     }
                     Bound { link, nullable }
                 }
+                Part::Text { grammar, most, pointer } => {
+                    let text = self.counted_text(grammar, budget).map_err(|e| e.within(pointer))?;
+                    let link = self.place(&mut assembly, text.unit.clone(), Box::default());
+                    if assembly.texts.len() == MOST_COUNTED {
+                        return Err(CompileError::unsupported(
+                            format!("{pointer}/max_tokens"),
+                            "max_tokens",
+                            format!("no more than {MOST_COUNTED} texts of a structure are counted"),
+                            "Bound the others with max_chars",
+                        ));
+                    }
+                    assembly.texts.push(CountedText { link, most: *most, closing: text.closing.clone() });
+                    Bound { link, nullable: text.nullable }
+                }
                 Part::Skeleton { grammar, pointer } => {
                     let skeleton = self.skeleton(grammar, &parts, budget).map_err(|e| e.within(pointer))?;
                     self.bind_skeleton(&skeleton, &parts, &mut assembly)
@@ -225,7 +242,7 @@ impl Engine {
             parts.push(bound);
             made.push(first..assembly.local.len() as u32);
         }
-        let Assembly { local, mut pins, tags, warnings } = assembly;
+        let Assembly { local, mut pins, tags, texts, warnings } = assembly;
         pins.sort_unstable_by_key(Arc::as_ptr);
         pins.dedup_by_key(|p| Arc::as_ptr(p));
         let root = parts[plan.root as usize];
@@ -233,7 +250,7 @@ impl Engine {
         let tags = (!tags.choices.is_empty()).then_some(tags);
         // Without tags there is no telling what of the text is JSON.
         let bounds = if tags.is_some() { options.bounds } else { Bounds::NONE };
-        Ok(CompiledStructure { grammar: self.bind(program, limits.clone(), bounds, tags), warnings })
+        Ok(CompiledStructure { grammar: self.bind_counting(program, limits.clone(), bounds, tags, texts), warnings })
     }
 
     fn plan<'a>(&self, text: &'a [u8], options: &StructuralOptions, budget: &Budget) -> Result<Plan<'a>> {
@@ -343,6 +360,28 @@ impl Engine {
         Ok(Arc::new(Skeleton { units, nullable: local.nullable }))
     }
 
+    /// The unit of a text whose tokens are counted.
+    fn counted_text(&self, grammar: &ir::Grammar, budget: &Budget) -> Result<Arc<Closing>> {
+        let text = serde_json::to_vec(grammar).map_err(|e| CompileError::invalid("", e.to_string()))?;
+        let key: Digest = *blake3::hash(&text).as_bytes();
+        if let Some(known) = self.skeletons.known.lock().texts.get(&key) {
+            return Ok(known.clone());
+        }
+        let lowered = lower_with(grammar, None, budget)?;
+        let stops = grammar.rules.iter().find_map(|r| match &r.body {
+            Body::Dispatch(d) => Some(d.stops.as_slice()),
+            _ => None,
+        });
+        let root = &lowered.rules[lowered.root as usize];
+        let made = Arc::new(Closing::new(root, stops.unwrap_or_default(), lowered.root_nullable, budget)?);
+        let mut known = self.skeletons.known.lock();
+        if known.texts.len() >= MOST_SKELETONS {
+            known.texts.clear();
+        }
+        known.texts.insert(key, made.clone());
+        Ok(made)
+    }
+
     fn lower_skeleton(&self, grammar: &ir::Grammar, budget: &Budget) -> Result<Skeleton> {
         let lowered = lower_with(grammar, None, budget)?;
         let mut units = vec![];
@@ -420,7 +459,7 @@ fn is_json(parts: &[Part<'_>], part: u32) -> bool {
     let grammar = match &parts[part as usize] {
         Part::Source { content, .. } => return matches!(content, Content::Schema { style: Style::Json, .. }),
         Part::Skeleton { grammar, .. } => grammar,
-        Part::Choice { .. } => return false,
+        Part::Choice { .. } | Part::Text { .. } => return false,
     };
     let Some(Body::Expr(root)) = grammar.rules.get(grammar.root as usize).map(|r| &r.body) else { return false };
     let mut lexer = Lexer::START;

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::bounds;
+use crate::counted::CountedText;
 use crate::exchange::{Offers, Recorder, Slot};
 
 /// The vocabulary with what masks need of it; one per tokenizer.
@@ -209,6 +210,8 @@ pub struct Table {
     places: Vec<AtomicU32>,
     /// How far sets beyond a bound are from a way out; see [`bounds::way_out`]. By set, and whether the kind is digits.
     ways_out: FxHashMap<(u32, bool), Option<u32>>,
+    /// Sets whose items in some text have been moved to its end, by set and number of the text.
+    closed: FxHashMap<(u32, u8), u32>,
 }
 
 impl Table {
@@ -231,6 +234,7 @@ impl Table {
             bytes: 0,
             places: vec![],
             ways_out: FxHashMap::default(),
+            closed: FxHashMap::default(),
         }
     }
 
@@ -523,6 +527,7 @@ impl Table {
             + self.entry_of.len() * 24
             + self.places.len() * 4
             + self.ways_out.len() * 16
+            + self.closed.len() * 16
     }
 
     pub fn counts(&self) -> (usize, usize) {
@@ -540,6 +545,22 @@ impl Table {
         self.bytes = 0;
         self.places = vec![];
         self.ways_out = FxHashMap::default();
+        self.closed = FxHashMap::default();
+    }
+
+    /// The set in which text `number` must end, if it is known.
+    pub(crate) fn closed(&self, set: u32, number: u8) -> Option<u32> {
+        self.closed.get(&(set, number)).copied()
+    }
+
+    /// The same, looking if need be.
+    pub(crate) fn find_closed(&mut self, set: u32, number: u8, text: &CountedText) -> u32 {
+        if let Some(known) = self.closed(set, number) {
+            return known;
+        }
+        let found = self.machine.moved(set, text.link, &text.closing);
+        self.closed.insert((set, number), found);
+        found
     }
 
     /// How many bytes of a kind a set is away from something else; see [`bounds::way_out`].

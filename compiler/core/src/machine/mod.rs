@@ -256,6 +256,19 @@ impl Machine {
         self.nodes.get(node as usize).map(|b| b.link)
     }
 
+    /// The set with the items of a unit moved to other states of it: state `q` to `to[q]`.
+    pub fn moved(&mut self, set: u32, unit: Link, to: &[u32]) -> u32 {
+        let kernel: Vec<Item> = self.kernels.get(set).to_vec();
+        self.fresh.clear();
+        for mut item in kernel {
+            if self.link(item.node) == Some(unit) {
+                item.state = to.get(item.state as usize).copied().unwrap_or(item.state);
+            }
+            self.fresh.push(item);
+        }
+        self.intern_fresh()
+    }
+
     /// The return set of an item, or its origin set; `None` at the top.
     pub fn return_of(&self, item: Item) -> Option<u32> {
         let ret = item.ret & !TAG;

@@ -18,7 +18,7 @@ mod used;
 
 use std::borrow::Cow;
 
-use self::free::{ends_free, one_text, shortest};
+use self::free::{ends_free, one_text, shortest, Much};
 use super::format::{self, Begin, End, Format, Node, Schema, Style, Tag, TokenRef};
 use super::markers::{token_of_text, Markers, Piece};
 use crate::error::{CompileError, Result};
@@ -61,6 +61,12 @@ pub enum Part<'a> {
     Choice {
         tags: Vec<TagPlan>,
         outer: bool,
+    },
+    /// Free text of a bounded number of tokens: a grammar of a single rule, without holes.
+    Text {
+        grammar: Grammar,
+        most: u32,
+        pointer: String,
     },
     /// A grammar whose `Expr::Hole(i)` is part `i`.
     Skeleton {
@@ -334,7 +340,8 @@ impl<'a> Planner<'_, 'a> {
                     seq([all.clone()])
                 } else {
                     let handlers = self.group(triggers, &tags, around, pointer)?;
-                    let text = self.free(handlers, excludes, *stop_after_first, around, tail, pointer)?;
+                    let much = if *stop_after_first { Much::OneTag } else { Much::All };
+                    let text = self.free(handlers, excludes, much, around, tail, pointer)?;
                     return Ok(seq(all.into_iter().chain([text])));
                 }
             }
@@ -350,7 +357,8 @@ impl<'a> Planner<'_, 'a> {
                     }
                 }
                 let handlers = handlers.into_iter().map(|(t, e)| (t, alt(e))).collect();
-                return self.free(shortest(handlers), excludes, !*looped, around, tail, pointer);
+                let much = if *looped { Much::All } else { Much::OneTag };
+                return self.free(shortest(handlers), excludes, much, around, tail, pointer);
             }
             Format::Separated { tags, separator, at_least_one, stop_after_first } => {
                 let tags = self.numbered(tags);

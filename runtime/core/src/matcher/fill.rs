@@ -34,9 +34,10 @@ impl Matcher {
         if step.terminated {
             row.fill(0);
         } else {
+            let begun = self.begin_token(access, step)?.set;
             let recipe = match access {
-                Access::Read(t) => t.recipe(step.set)?,
-                Access::Write(t) => t.find_recipe(step.set),
+                Access::Read(t) => t.recipe(begun)?,
+                Access::Write(t) => t.find_recipe(begun),
             };
             access.table().write(recipe, row);
             if self.grammar.bounds.any() {

@@ -10,10 +10,12 @@ use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
 use thiserror::Error;
 
 use crate::bounds::{Lexer, Verdict};
+use crate::counted::Counts;
 use crate::distinct::{self, Place as StringPlace, Strings};
 use crate::grammar::{Grammar, Place};
 use crate::table::Table;
 
+mod counts;
 mod fill;
 mod jump;
 
@@ -51,13 +53,24 @@ pub(crate) struct Step {
     lexer: Lexer,
     /// Where it stands among the strings that must differ.
     pub(crate) place: StringPlace,
+    /// Tokens that have begun in texts whose tokens are counted.
+    counts: Counts,
 }
 
 impl Step {
     fn start(grammar: &Grammar, set: u32) -> Step {
         // Among tags, JSON begins with the first of them.
         let lexer = if grammar.tags.is_some() { Lexer::OFF } else { Lexer::START };
-        Step { set, at: 0, events: 0, tag: None, terminated: false, lexer, place: StringPlace::START }
+        Step {
+            set,
+            at: 0,
+            events: 0,
+            tag: None,
+            terminated: false,
+            lexer,
+            place: StringPlace::START,
+            counts: Counts::default(),
+        }
     }
 }
 
@@ -273,7 +286,11 @@ impl Matcher {
                     None
                 }
                 Some(None) => Some(false),
-                Some(Some(step)) => {
+                Some(Some(mut step)) => {
+                    // Bytes are no tokens.
+                    for (count, before) in step.counts.iter_mut().zip(from.counts) {
+                        *count = if *count == 0 { 0 } else { before };
+                    }
                     record.steps.push_back(step);
                     record.tokens += 1;
                     self.trim(record);
@@ -314,6 +331,7 @@ impl Matcher {
             // Engines may ask once more after the end: stop tokens stay allowed, nothing else is.
             return Some(self.stop_tokens.contains(&token).then_some(from));
         }
+        let from = self.begin_token(access, from)?;
         let vocab = &self.grammar.tokens.vocab;
         let kind = vocab.kind(token);
         let as_token = kind != TokenKind::Unused && access.takes_tokens(from.set)?;
@@ -365,6 +383,7 @@ impl Matcher {
         }
         let Access::Write(table) = access else { return None };
         step.set = table.machine.union(itself, spelled.map_or(DEAD_SET, |s| s.set));
+        self.count_texts(table, &mut step, true);
         if let Some(tags) = &self.grammar.tags {
             let read = spelled.map_or(from.tag, |s| s.tag);
             self.watch(table, &mut step, events);
@@ -395,6 +414,8 @@ impl Matcher {
             }
             let (before, tag) = (step.set, step.tag);
             step.set = set;
+            let first = step.at == from.at;
+            self.count_texts(access.table(), &mut step, first);
             step.at += 1;
             if self.grammar.distinct && !distinct::read(access, &mut step, b, strings)? {
                 events.truncate(had);

@@ -8,13 +8,23 @@ use crate::error::{CompileError, Result};
 use crate::ir::{pattern_expr, Body, DispatchRule, Expr, Grammar, Rule, RuleId, TokenRuns};
 use crate::structural::format::{End, Format, Node};
 
+/// How much free text there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Much {
+    All,
+    /// It ends with the first tag in it.
+    OneTag,
+    /// So many tokens may begin in it.
+    Tokens(u32),
+}
+
 impl<'a> Planner<'_, 'a> {
     /// Free text with tags in it, and the tail after it.
     pub(super) fn free(
         &mut self,
         handlers: Vec<(Vec<u8>, Expr)>,
         excludes: &[Cow<'a, str>],
-        once: bool,
+        much: Much,
         around: &Around,
         tail: Option<&Ends>,
         pointer: &str,
@@ -42,14 +52,16 @@ impl<'a> Planner<'_, 'a> {
             }
             triggers.push((trigger, handler));
         }
-        let Some(tail) = tail else { return Ok(self.dispatch(&triggers, None, vec![], excludes, once, true)) };
+        let Some(tail) = tail else {
+            return Ok(self.dispatch(&triggers, None, vec![], excludes, (much, true), pointer));
+        };
         // After the only tag an end must follow, which the automaton finds otherwise.
         let mut ends: Vec<Expr> = stops.iter().map(|t| pattern_expr(t)).collect();
         if tail.open {
             ends.push(Expr::Empty);
         }
-        let ending = once.then(|| alt(ends));
-        let text = self.dispatch(&triggers, ending, stops, excludes, once, tail.open);
+        let ending = (much == Much::OneTag).then(|| alt(ends));
+        let text = self.dispatch(&triggers, ending, stops, excludes, (much, tail.open), pointer);
         Ok(seq([text, tail.after.clone().unwrap_or(Expr::Empty)]))
     }
 
@@ -59,9 +71,10 @@ impl<'a> Planner<'_, 'a> {
         ending: Option<Expr>,
         stops: Vec<Vec<u8>>,
         excludes: Vec<Vec<u8>>,
-        once: bool,
-        open_end: bool,
+        (much, open_end): (Much, bool),
+        pointer: &str,
     ) -> Expr {
+        let once = much == Much::OneTag;
         let after = |e: &Expr| match (&ending, e) {
             (Some(ending), e) if *e != Expr::Never => seq([e.clone(), ending.clone()]),
             _ => e.clone(),
@@ -79,7 +92,14 @@ impl<'a> Planner<'_, 'a> {
             stop_after_last: once,
             open_end,
         };
-        self.rule("free text", Body::Dispatch(rule))
+        let body = Body::Dispatch(rule);
+        match much {
+            Much::Tokens(most) => {
+                let rules = vec![Rule { name: "free text".into(), body }];
+                self.hole(Part::Text { grammar: Grammar { rules, root: 0 }, most, pointer: pointer.into() })
+            }
+            _ => self.rule("free text", body),
+        }
     }
 
     /// An expression as a hole, with the rules of this skeleton that it needs.
@@ -123,16 +143,22 @@ impl<'a> Planner<'_, 'a> {
         around: &Around,
         tail: Option<&Ends>,
     ) -> Result<Expr> {
-        if max_tokens.is_some() {
-            return Err(CompileError::unsupported(
-                format!("{}/max_tokens", node.pointer),
-                "max_tokens of any_text",
-                "what may follow a text depends on its bytes, not on how they were cut into tokens",
-                "Bound it with max_chars, or use any_tokens",
-            ));
-        }
+        let much = match (max_tokens, max_chars) {
+            // No token may begin in it.
+            (Some(0), _) => return Ok(self.ending(tail)),
+            (Some(_), Some(_)) => {
+                return Err(CompileError::unsupported(
+                    format!("{}/max_tokens", node.pointer),
+                    "max_tokens beside max_chars",
+                    "a text is counted in one way",
+                    "Give one of them",
+                ))
+            }
+            (Some(most), None) => Much::Tokens(most),
+            (None, _) => Much::All,
+        };
         let Some(most) = max_chars else {
-            return self.free(vec![], excludes, false, around, tail, &node.pointer);
+            return self.free(vec![], excludes, much, around, tail, &node.pointer);
         };
         let mut barred: Vec<Vec<u8>> = excludes.iter().map(|e| e.as_bytes().to_vec()).collect();
         barred.extend(around.texts.iter().chain(&self.spelled).cloned());
