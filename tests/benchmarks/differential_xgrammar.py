@@ -1,12 +1,13 @@
-"""Random structural tags, parameters in every style, EBNF grammars: what XGrammar and we accept, and who is right.
+"""Structural tags, parameters in every style, tags of models, EBNF: what XGrammar and we accept, and who is right.
 
     PYTHONPATH=... PYTHON_WITH_XGRAMMAR tests/benchmarks/differential_xgrammar.py
-    options: [--tags 1000] [--schemas 100] [--grammars 300] [--seed 1]
+    options: [--tags 1000] [--schemas 100] [--models 4] [--grammars 300] [--seed 1]
 
 XGrammar 0.2.9 must be importable; it lives in an environment of its own. Texts are derived from the format, mutated,
 drawn at random, and walked along the masks of both sides. Where the two differ, the slow references of the tests decide
 (`tests/structural_tags.py`, `tests/parameter_styles.py`, `tests/ebnf_grammars.py`), and the difference is counted by
-cause. The last line is JSON.
+cause. The tags that XGrammar builds for its models get schemas on which the two should agree: objects closed, lengths
+free. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import xgrammar as xgr
+from xgrammar import builtin_structural_tag
 
 from gramary.compiler import CompileError, Compiler, Tokenizer
 from tests import ebnf_grammars, parameter_styles
@@ -159,6 +161,66 @@ def _strict(schema: Any) -> Any:
     return {**more, **{k: _strict(v) for k, v in schema.items()}}
 
 
+def model_tags(rng: random.Random) -> Iterable[tuple[str, dict[str, Any]]]:
+    """What XGrammar builds for each model that it knows, with random tools, all choices and ways of reasoning."""
+    parameters = [_closed(parameter_styles.schema(rng)) for _ in range(2)]
+    tools = [{"type": "function", "function": {"name": f"f{i}", "parameters": p}} for i, p in enumerate(parameters)]
+    one = {"type": "function", "function": {"name": "f1"}}
+    for model in builtin_structural_tag._structural_tag_registry:
+        for choice, reasoning in product(["auto", "required", one], ["enabled", "disabled", "auto"]):
+            tag = xgr.get_model_structural_tag(model, tools=tools, tool_choice=choice, reasoning=reasoning)
+            yield model, json.loads(tag.model_dump_json())
+
+
+def _closed(schema: Any) -> Any:
+    """The same schema without lengths and without properties that it does not declare."""
+    if isinstance(schema, list):
+        return [_closed(s) for s in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {k: _closed(v) for k, v in schema.items() if k not in ("minLength", "maxLength")}
+    return {**made, "additionalProperties": False} if made.get("type") == "object" else made
+
+
+def text_of_model(rng: random.Random, node: dict[str, Any]) -> str:
+    """A text of such a tag."""
+
+    def some(least: int, most: int, of: Callable[[], str], between: str = "") -> str:
+        return between.join(of() for _ in range(rng.randint(least, most)))
+
+    def tag() -> str:
+        return text_of_model(rng, {"type": "tag", **rng.choice(node["tags"])})
+
+    match node["type"]:
+        case "const_string":
+            return str(node["value"])
+        case "regex":
+            return "12"
+        case "any_text":
+            return rng.choice(["", "hi", "a <b", "x\n"])
+        case "json_schema":
+            value = parameter_styles.instance(rng, node["json_schema"])
+            value = value if isinstance(value, parameter_styles.Pairs) else parameter_styles.Pairs()
+            style = node["style"]
+            return parameter_styles.to_json(value) if style == "json" else parameter_styles.write(style, value)
+        case "sequence":
+            return "".join(text_of_model(rng, e) for e in node["elements"])
+        case "or":
+            return text_of_model(rng, rng.choice(node["elements"]))
+        case "optional" | "star" | "plus" as kind:
+            least, most = {"optional": (0, 1), "star": (0, 2), "plus": (1, 2)}[kind]
+            return some(least, most, lambda: text_of_model(rng, node["content"]))
+        case "tag":
+            end = node["end"] if isinstance(node["end"], str) else rng.choice(node["end"])
+            return str(node["begin"]) + text_of_model(rng, node["content"]) + end
+        case "tags_with_separator":
+            return some(1, 1 if node["stop_after_first"] else 2, tag, node["separator"])
+        case "triggered_tags":
+            tags = some(int(node["at_least_one"]), 1 if node["stop_after_first"] else 2, tag)
+            return tags if node["at_least_one"] else rng.choice(["", "hello "]) + tags
+    raise ValueError(node["type"])
+
+
 def _kinds(node: Any) -> Iterable[str]:
     if isinstance(node, dict):
         if "type" in node and isinstance(node["type"], str):
@@ -174,6 +236,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tags", type=int, default=1000)
     parser.add_argument("--schemas", type=int, default=100, help="for each style of parameters")
+    parser.add_argument("--models", type=int, default=4, help="sets of tools for each model")
     parser.add_argument("--grammars", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -256,6 +319,15 @@ def main() -> None:
             lambda t, a, b, s=style, of=schema: cause_of_style(s, of, t, a, b),
             longest=1000,
         )
+    for i in range(options.models):
+        own = random.Random(f"models {options.seed} {i}")
+        for model, tag in model_tags(own):
+            counts["models: tags"] += 1
+            mine = ours.compiler.compile_structural_tag(tag)
+            other = theirs.compiler.compile_structural_tag(json.dumps(tag))
+            texts = [text_of_model(own, tag["format"]) for _ in range(4)]
+            texts += [parameter_styles.mutated(own, t) for t in texts]
+            compare("models", tag, texts, mine, other, lambda t, a, b, m=model: f"{m}, ours {a}", longest=5000)
     while counts["grammars"] < options.grammars:
         grammar = ebnf_grammars.random_grammar(rng)
         source = grammar.text()
