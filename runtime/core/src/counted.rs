@@ -87,6 +87,7 @@ impl<'s> Builder<'s> {
     fn close(&mut self, budget: &Budget) -> Result<()> {
         let mut going_on = vec![];
         for q in 0..self.text as u32 {
+            budget.tick()?;
             let stops = self.stops;
             let ways = stops.iter().flat_map(|s| (0..s.len()).map(move |from| &s[from..]));
             let mut rests: Vec<Rest<'s>> = ways.filter(|rest| self.ends(q, rest)).collect();
