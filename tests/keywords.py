@@ -140,11 +140,14 @@ ROWS = [
     ),
     Row(
         "uniqueItems",
-        "strings, and a few other values; what is unlimited and no string is refused",
-        {"type": "array", "items": {"type": ["string", "null"]}, "uniqueItems": True},
-        ("[]", '["a", null, "b"]'),
-        ('["a", "\\u0061"]', '[null, "a", null]'),
-        ({"type": "array", "items": {"type": "number"}, "uniqueItems": True},),
+        "values are compared as JSON Schema does; refused beside `contains`, and where objects or arrays might run out",
+        {"type": "array", "items": {"type": ["string", "number", "object"]}, "uniqueItems": True},
+        ("[]", '["a", 1, "1"]', '[{"a": 1}, {"a": 2}]'),
+        ('["a", "\\u0061"]', "[10, 1e1]", '[{"a": 1, "b": 2}, {"b": 2.0, "a": 1}]'),
+        (
+            {"type": "array", "contains": {"type": "number"}, "uniqueItems": True},
+            {"items": {"type": "array", "items": {"enum": [1, 2, 3, 4]}, "maxItems": 2}, "uniqueItems": True},
+        ),
     ),
     Row(
         "unevaluatedItems",

@@ -112,7 +112,7 @@ def test_invalid_schemas_are_placed(byte_compiler: Compiler) -> None:
 
 
 def test_unsupported_schemas_name_keyword_and_remedy(byte_compiler: Compiler) -> None:
-    schema = {"properties": {"a": {"type": "array", "items": {"type": "number"}, "uniqueItems": True}}}
+    schema = {"properties": {"a": {"type": "array", "contains": {"type": "number"}, "uniqueItems": True}}}
     with pytest.raises(UnsupportedSchema) as caught:
         byte_compiler.compile_json_schema(schema)
     assert (caught.value.pointer.startswith("/properties/a"), caught.value.keyword) == (True, "uniqueItems")

@@ -19,19 +19,21 @@
 //! An edge's *act* is a list of [`Op`]s, run in order; if one of them fails the edge does not exist. An accepting state
 //! has an act too, which must succeed for the unit to complete.
 //!
-//! # Distinct strings
+//! # Distinct values
 //!
 //! No finite set of registers can tell whether two strings of any length are equal; whoever reads the text can. So a state
-//! may be marked [`State::distinct`]: the strings that end in it are different from each other within their object or
+//! may be marked [`State::distinct`]: the values that end in it are different from each other within their object or
 //! array. Two kinds of states are marked:
 //!
-//! * the one behind the `[` or `{`, which says that this container's strings are compared;
-//! * the one behind a string (an item of the array, or a name of the object). An item that has just arrived there with the
-//!   string's closing quote dies if an equal string (escapes resolved) ended in a marked state of the same container before.
+//! * the one behind the `[` or `{`, which says that this container's values are compared;
+//! * the one behind a value (an item of the array) or a name of the object. An item that has just arrived there with its last
+//!   byte dies if an equal value (as JSON Schema compares them) ended in a marked state of the same container before. Whether
+//!   a number has ended shows only at the next byte, so there it dies then.
 //!
 //! At any other byte a mark says nothing, so a marked state may loop on whitespace. It must not accept: what completes is no
-//! item of the state any more. Marks are kept where the strings that may stand at a place are infinitely many, so that there
-//! always is another one. What the matcher does with them: `runtime/core/distinct`.
+//! item of the state any more. Marks are kept where there always is another value: the strings that may stand at a place
+//! beside other values are infinitely many, and an array ends with the last of finitely many values. What the matcher does
+//! with them: `runtime/core/distinct`.
 
 use serde::{Deserialize, Serialize};
 

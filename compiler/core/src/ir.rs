@@ -91,8 +91,8 @@ pub enum Expr {
     Automaton(std::sync::Arc<Dfa>),
     /// Any number of tokens without some runs of them.
     Tokens(std::sync::Arc<TokenRuns>),
-    /// The empty string, where the strings of a container are compared: behind its opening bracket, and behind each
-    /// string that must differ from the others so marked (see [`crate::fsm`]). A byte must follow within the rule.
+    /// The empty string, where the values of a container are compared: behind its opening bracket, and behind each
+    /// value that must differ from the others so marked (see [`crate::fsm`]). A byte must follow within the rule.
     Distinct,
 }
 

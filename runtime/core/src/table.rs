@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 
 use crate::bounds;
 use crate::counted::CountedText;
+use crate::distinct::{Endings, Spot};
 use crate::exchange::{Offers, Recorder, Slot};
 
 /// The vocabulary with what masks need of it; one per tokenizer.
@@ -212,6 +213,7 @@ pub struct Table {
     ways_out: FxHashMap<(u32, bool), Option<u32>>,
     /// Sets whose items in some text have been moved to its end, by set and number of the text.
     closed: FxHashMap<(u32, u8), u32>,
+    endings: Endings,
 }
 
 impl Table {
@@ -235,6 +237,7 @@ impl Table {
             places: vec![],
             ways_out: FxHashMap::default(),
             closed: FxHashMap::default(),
+            endings: Endings::default(),
         }
     }
 
@@ -528,6 +531,7 @@ impl Table {
             + self.places.len() * 4
             + self.ways_out.len() * 16
             + self.closed.len() * 16
+            + self.endings.len() * 20
     }
 
     pub fn counts(&self) -> (usize, usize) {
@@ -546,6 +550,7 @@ impl Table {
         self.places = vec![];
         self.ways_out = FxHashMap::default();
         self.closed = FxHashMap::default();
+        self.endings = Endings::default();
     }
 
     /// The set in which text `number` must end, if it is known.
@@ -561,6 +566,16 @@ impl Table {
         let found = self.machine.moved(set, text.link, &text.closing);
         self.closed.insert((set, number), found);
         found
+    }
+
+    /// The next byte on a short way to the end of an item, if it is known; inner `None`: it is too far.
+    pub(crate) fn known_ending(&self, spot: Spot) -> Option<Option<u8>> {
+        self.endings.known(spot)
+    }
+
+    /// The same, looking if need be.
+    pub(crate) fn find_ending(&mut self, spot: Spot) -> Option<u8> {
+        self.endings.find(&mut self.machine, spot)
     }
 
     /// How many bytes of a kind a set is away from something else; see [`bounds::way_out`].

@@ -18,7 +18,7 @@
 //!
 //! # Marks
 //!
-//! A unit's states may be marked `distinct` (see [`crate::fsm`]): an item that arrives in one with a string that its container
+//! A unit's states may be marked `distinct` (see [`crate::fsm`]): an item that arrives in one with a value that its container
 //! has already dies. Sets know nothing of texts; whoever does asks for the set [without its marked items](Machine::unmarked).
 //!
 //! # Bounds

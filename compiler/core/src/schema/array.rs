@@ -68,16 +68,17 @@ impl<'a> Compiler<'a> {
                 Unique::Distinct(_) if !self.in_json() => self.unsupported(
                     loc,
                     Kw::UniqueItems,
-                    "strings that are not written in JSON are not compared",
+                    "items that are not written in JSON are not compared",
                     "Use the style \"json\", or leave it out (lenient=True) and check afterwards",
                 )?,
                 Unique::Listed(e) => return Ok(e),
                 Unique::Distinct(most) => (max, distinct) = (most, true),
+                Unique::Given => {}
                 Unique::Unknown => self.unsupported(
                     loc,
                     Kw::UniqueItems,
-                    "numbers, arrays and objects cannot be compared with each other by a grammar, nor what `contains` counts",
-                    "Have strings as items, or list them in an enum; or leave it out (lenient=True) and check afterwards",
+                    "items are not compared beside `contains`, nor where it is not certain that there are always more of them",
+                    "Leave one of the two out, or list the items in an enum; or lenient=True, and check afterwards",
                 )?,
             }
         }

@@ -59,6 +59,17 @@ impl Decimal {
         Some(n)
     }
 
+    /// The largest whole number that is not above this one, if it fits.
+    pub(super) fn floor(&self) -> Option<i128> {
+        if self.digits.len() as i64 + self.exp > 36 {
+            return None;
+        }
+        let whole = (self.digits.len() as i64 + self.exp.min(0)).max(0) as usize;
+        let zeros = std::iter::repeat_n(b'0', self.exp.max(0) as usize);
+        let size = self.digits[..whole].iter().copied().chain(zeros).fold(0, |n, d| n * 10 + i128::from(d - b'0'));
+        Some(if self.negative { -size - i128::from(!self.is_integer()) } else { size })
+    }
+
     fn compare_size(&self, other: &Decimal) -> Ordering {
         if self.is_zero() || other.is_zero() {
             return (!self.is_zero()).cmp(&!other.is_zero());

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use serde_json::Value;
+
 use crate::ir::{Body, Expr, Grammar, ObjectRule, PropertyOrder, RuleId};
 
 type Ends = BTreeSet<usize>;
@@ -200,34 +202,58 @@ impl<'a> Naive<'a> {
     }
 }
 
-/// Whether no string with the decoded text of the one that ends at `at` ended before in its container: no item of the
-/// array, no name of the object. True where no string ends.
+/// Whether no value equal to the one that ends at `at` ended before in its container: no item of the array, no name of the
+/// object. True where none ends.
 fn is_new(text: &[u8], at: usize) -> bool {
-    // For each open container the strings in it that no colon came before.
-    let mut open: Vec<Vec<String>> = vec![vec![]];
-    let (mut i, mut value) = (0, false);
+    struct Open {
+        from: usize,
+        /// Items, or names.
+        earlier: Vec<Value>,
+        /// What comes next is the value of a property.
+        value: bool,
+    }
+    let mut open: Vec<Open> = vec![];
+    let mut i = 0;
     while i < at {
-        match text[i] {
+        let from = match text[i] {
             b'"' => {
-                let Some((end, s)) = read_string(text, i) else { return true };
-                let here = open.last_mut().expect("the outermost stays");
-                if end == at {
-                    return value || !here.contains(&s);
-                }
-                if !std::mem::take(&mut value) {
-                    here.push(s);
-                }
-                i = end;
+                let Some((end, _)) = read_string(text, i) else { return true };
+                std::mem::replace(&mut i, end)
+            }
+            b'[' | b'{' => {
+                open.push(Open { from: i, earlier: vec![], value: false });
+                i += 1;
                 continue;
             }
-            b'[' | b'{' => open.push(vec![]),
-            b']' | b'}' if open.len() > 1 => {
-                open.pop();
+            b']' | b'}' => {
+                i += 1;
+                match open.pop() {
+                    Some(closed) => closed.from,
+                    None => return true,
+                }
             }
-            _ => {}
+            b if b.is_ascii_alphanumeric() || b == b'-' => {
+                let run = text[i..at].iter().take_while(|b| b.is_ascii_alphanumeric() || b"+-.".contains(b)).count();
+                let end = i + run;
+                std::mem::replace(&mut i, end)
+            }
+            b => {
+                if let (b':', Some(here)) = (b, open.last_mut()) {
+                    here.value = true;
+                }
+                i += 1;
+                continue;
+            }
+        };
+        let Some(here) = open.last_mut() else { continue };
+        let Ok(value) = serde_json::from_slice(&text[from..i]) else { return true };
+        if std::mem::take(&mut here.value) {
+            continue;
         }
-        value = text[i] == b':' || value && text[i].is_ascii_whitespace();
-        i += 1;
+        if i == at {
+            return !here.earlier.iter().any(|v| super::validate::equal(v, &value));
+        }
+        here.earlier.push(value);
     }
     true
 }

@@ -209,7 +209,7 @@ fn recursion() {
 
 #[test]
 fn errors_are_placed() {
-    let e = error(json!({"properties": {"a/b": {"type": "array", "uniqueItems": true}}}));
+    let e = error(json!({"properties": {"a/b": {"type": "array", "uniqueItems": true, "contains": true}}}));
     assert!(
         matches!(&e, CompileError::Unsupported { pointer, keyword, .. }
             if pointer == "/properties/a~1b/uniqueItems" && keyword == "uniqueItems"),
@@ -220,7 +220,7 @@ fn errors_are_placed() {
     assert!(matches!(error(json!({"type": "strin"})), CompileError::Invalid { .. }));
     assert!(matches!(error(json!({"$ref": "#/$defs/x"})), CompileError::Invalid { .. }));
     let lenient = Options { lenient: true, ..options() };
-    let c = compile(&json!({"uniqueItems": true}), &lenient, &budget()).unwrap();
+    let c = compile(&json!({"uniqueItems": true, "contains": true}), &lenient, &budget()).unwrap();
     assert_eq!(c.warnings[0].pointer, "/uniqueItems");
 }
 

@@ -1,36 +1,35 @@
 //! `uniqueItems`.
 //!
-//! Three ways, from the closest to the widest:
-//!
-//! * A few values: a rule for each set of those that are left.
-//! * Strings: marks ([`Expr::Distinct`]) have the matcher compare them. Of anything else that may stand at two places there
-//!   must be nothing. If there are finitely many strings, the array ends with the last of them, so that behind a comma
-//!   there always is another one.
-//! * Strings without end, and a few other values (`null`, mostly): both, a rule for each set of values that is left.
+//! A few values: a rule for each set of those that are left. Of anything else, marks ([`Expr::Distinct`]) have the matcher
+//! compare the items. Behind a comma there must always be another item, so the values that may stand at a place are counted
+//! ([`Compiler::number_of_values`]): if they are finitely many, the array ends with the last of them.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::emit::Emitted;
+use super::documents::Step;
 use super::flat::*;
+use super::keyword::Kw;
 use super::Compiler;
 use crate::error::Result;
 use crate::ir::{Body, Expr, RuleId};
 
 /// Values of which each set is told apart.
 const UNIQUE: usize = 10;
-/// Rules that sets of values times counts of items may make.
-const RULES: u64 = 1 << UNIQUE;
-/// So many strings are as good as infinitely many.
+/// So many values are as good as infinitely many.
 const MANY: u64 = 1 << 16;
+/// How deep in arrays and objects something endless is looked for.
+const DEPTH: u32 = 3;
 
 /// What becomes of unique items.
 pub(super) enum Unique {
     /// All there is to the array; `None`: nothing matches.
     Listed(Option<Expr>),
-    /// Items are strings to be marked, at most so many.
+    /// Items are to be marked, at most so many.
     Distinct(Option<u64>),
+    /// No two items can be equal.
+    Given,
     /// Cannot be had.
     Unknown,
 }
@@ -51,39 +50,46 @@ impl<'a> Compiler<'a> {
         }
         // What may stand where. From `alike` on it stands at two places or more.
         let last = f.array.max.map_or(alike, |m| alike.min(m as usize - 1));
+        let more = |i: usize| i == alike && f.array.max.is_none_or(|m| m > i as u64 + 1);
         let mut once = Types::NONE;
         let mut repeated = Types::NONE;
-        let mut most = f.array.max;
+        let mut places = vec![];
         for i in 0..=last {
             let atoms = self.all_atoms(f, i)?;
-            let Some(types) = self.possible_types(&atoms)? else { return Ok(Unique::Unknown) };
-            let others = types.and(Types::STRING.not());
-            repeated.0 |= once.and(others).0;
-            once.0 |= others.0;
-            let more = i == alike && f.array.max.is_none_or(|m| m > i as u64 + 1);
-            if more {
-                repeated.0 |= others.0;
-            }
-            if types.has(Types::STRING) {
-                // A scalar beside the string is written here; arrays and objects would have this recurse.
-                if others.has(Types(Types::ARRAY.0 | Types::OBJECT.0)) {
-                    return Ok(Unique::Unknown);
-                }
-                let Some(n) = self.count_strings(&atoms)? else { return Ok(Unique::Unknown) };
-                if n < MANY && alike == 0 && others.is_empty() {
-                    most = Some(most.map_or(n, |m| m.min(n)));
-                } else if n < MANY && (more || n <= i as u64) {
-                    return Ok(Unique::Unknown);
-                }
-            }
+            let types = self.possible_types(&atoms)?;
+            let most = match types {
+                Some(types) => types,
+                None => self.flatten(&atoms, Types::ALL)?.types,
+            };
+            repeated.0 |= if more(i) { most.0 } else { once.and(most).0 };
+            once.0 |= most.0;
+            places.push((atoms, types));
         }
         if repeated.is_empty() {
-            return Ok(Unique::Distinct(most));
+            return Ok(Unique::Given);
         }
-        if alike > 0 || !self.in_json() {
-            return Ok(Unique::Unknown);
+        let mut most = f.array.max;
+        for (i, (atoms, types)) in places.into_iter().enumerate() {
+            let mixed = types.is_none_or(|t| t.has(Types::STRING) && t != Types::STRING);
+            if mixed {
+                // Nobody looks, right behind a quote, whether there still is a string.
+                match self.count_strings(&atoms)? {
+                    Some(n) if n == 0 || n >= MANY || !more(i) && n > i as u64 => {}
+                    _ => return Ok(Unique::Unknown),
+                }
+            }
+            if types.is_some_and(|t| !t.and(repeated.not()).is_empty()) {
+                // A type of its own: nothing is equal to that.
+                continue;
+            }
+            let Some(n) = self.number_of_values(&atoms, DEPTH)? else { return Ok(Unique::Unknown) };
+            if n < MANY && alike == 0 {
+                most = Some(most.map_or(n, |m| m.min(n)));
+            } else if n < MANY && (more(i) || n <= i as u64) {
+                return Ok(Unique::Unknown);
+            }
         }
-        self.strings_and_values(f)
+        Ok(Unique::Distinct(most))
     }
 
     fn all_atoms(&mut self, f: &Flat<'a>, i: usize) -> Result<Conj> {
@@ -154,81 +160,109 @@ impl<'a> Compiler<'a> {
         self.count_union(&specs, &values, MANY)
     }
 
-    /// An item whose strings are marked, and whatever else it may be; `None` if there is none.
+    /// How many values satisfy a conjunction, [`MANY`] if at least so many; `None` if that cannot be told.
+    fn number_of_values(&mut self, atoms: &[Atom], depth: u32) -> Result<Option<u64>> {
+        if let Some(values) = self.finite_values(atoms, Types::ALL)? {
+            return Ok(Some(values.len() as u64));
+        }
+        let flat = self.flatten(atoms, Types::ALL)?;
+        let mut sum = Some(0);
+        for group in Types::GROUPS {
+            let n = match self.of_type(&flat, group)? {
+                None => None,
+                Some(list) if list.is_empty() => Some(0),
+                Some(_) if group == Types::STRING => self.count_strings(atoms)?,
+                Some(list) => self.count_of_type(&list, group, depth)?,
+            };
+            if n.is_some_and(|n| n >= MANY) {
+                return Ok(Some(MANY));
+            }
+            sum = sum.zip(n).map(|(a, b)| a + b);
+        }
+        Ok(sum)
+    }
+
+    /// The same for the alternatives of one type other than strings.
+    fn count_of_type(&mut self, list: &[Flat<'a>], group: Types, depth: u32) -> Result<Option<u64>> {
+        match group {
+            Types::NULL | Types::BOOLEAN => {
+                let types = list.iter().fold(0, |types, f| types | f.types.and(group).0);
+                Ok(list.iter().all(|f| f.values.is_none()).then_some(u64::from(types.count_ones())))
+            }
+            Types::NUMBER => {
+                let counts: Vec<Option<u64>> = list.iter().map(count_numbers).collect();
+                Ok(match counts[..] {
+                    [n] => n,
+                    _ => counts.contains(&Some(MANY)).then_some(MANY),
+                })
+            }
+            _ => {
+                for f in list.iter().filter(|f| f.values.is_none()) {
+                    let endless = if group == Types::ARRAY {
+                        self.has_endless_arrays(f, depth)?
+                    } else {
+                        self.has_endless_objects(f, depth)?
+                    };
+                    if endless {
+                        return Ok(Some(MANY));
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether certainly [`MANY`] arrays satisfy constraints.
+    fn has_endless_arrays(&mut self, f: &Flat<'a>, depth: u32) -> Result<bool> {
+        let a = &f.array;
+        if depth == 0 || !a.contains.is_empty() || a.max == Some(0) {
+            return Ok(false);
+        }
+        let place = a.max.map_or(self.alike_from(f), |m| self.alike_from(f).min(m as usize - 1));
+        let atoms = self.all_atoms(f, place)?;
+        if a.max.is_none() && a.unique.is_none() && !self.provably_empty(&atoms, depth)? {
+            return Ok(true);
+        }
+        Ok(self.number_of_values(&atoms, depth - 1)? == Some(MANY))
+    }
+
+    /// Whether certainly [`MANY`] objects satisfy constraints: for there are so many undeclared names, or so many values of
+    /// a property.
+    fn has_endless_objects(&mut self, f: &Flat<'a>, depth: u32) -> Result<bool> {
+        let o = &f.object;
+        if depth == 0 {
+            return Ok(false);
+        }
+        let required = o.required.len() as u64;
+        let mut open = o.max.is_none_or(|m| m > required) && o.names.is_empty() && o.unevaluated.is_empty();
+        for part in &o.parts {
+            open &= part.patterns.is_none();
+            if let Some(schema) = part.additional {
+                let child = self.docs.child(part.loc, schema, Step::Key(Kw::AdditionalProperties.text()));
+                open = open && !self.provably_empty(&[Atom::is(child)], depth)?;
+            }
+        }
+        if open {
+            return Ok(true);
+        }
+        let (names, _) = self.declared_names(f)?;
+        for name in names {
+            let room = o.required.contains(&name) || o.max.is_none_or(|m| m > required);
+            if !room || o.forbidden.contains(&name) {
+                continue;
+            }
+            let atoms = self.name_atoms(f, name)?;
+            if self.number_of_values(&atoms, depth - 1)? == Some(MANY) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// An item to be compared with the others; `None` if there is none.
     pub(super) fn distinct_item(&mut self, f: &Flat<'a>, i: usize) -> Result<Option<Expr>> {
         let atoms = self.all_atoms(f, i)?;
-        let flat = self.flatten(&atoms, Types::ALL)?;
-        if !flat.types.has(Types::STRING) {
-            return self.inner(atoms);
-        }
-        let only_strings = flat.types == Types::STRING;
-        let strings = if only_strings { self.inner(atoms.clone())? } else { self.part(&atoms, Types::STRING)? };
-        let strings = strings.map(|e| Expr::seq([e, Expr::Distinct]));
-        let others = if only_strings { None } else { self.part(&atoms, Types::STRING.not())? };
-        Ok(match (strings, others) {
-            (Some(a), Some(b)) => Some(Expr::alt([a, b])),
-            (a, b) => a.or(b),
-        })
-    }
-
-    /// The values of some types that satisfy a conjunction.
-    fn part(&mut self, atoms: &[Atom], types: Types) -> Result<Option<Expr>> {
-        let flat = self.flatten(atoms, types)?;
-        let mut e = Emitted::default();
-        self.emit(flat, &mut e)?;
-        Ok(match self.body(e)? {
-            None => None,
-            Some((Body::Expr(e), _)) => Some(e),
-            Some((body, _)) => Some(Expr::Rule(self.add_rule("item".into(), body)?)),
-        })
-    }
-
-    /// Strings without end, and a few other values.
-    fn strings_and_values(&mut self, f: &Flat<'a>) -> Result<Unique> {
-        let atoms = self.all_atoms(f, 0)?;
-        let Some(values) = self.finite_values(&atoms, Types::STRING.not())? else { return Ok(Unique::Unknown) };
-        let (min, max) = (f.array.min, f.array.max);
-        // Counts that make a difference.
-        let last = max.unwrap_or(min);
-        let sets = 1u64 << values.len().min(32);
-        if values.len() > UNIQUE || last >= RULES || sets * (last + 1) > RULES {
-            return Ok(Unique::Unknown);
-        }
-        let Some(strings) = self.part(&atoms, Types::STRING)? else { return Ok(Unique::Unknown) };
-        let strings = Expr::seq([strings, Expr::Distinct]);
-        let spelled: Vec<Expr> = values.iter().map(|v| self.item_constant(v, 0)).collect::<Result<_>>()?;
-        let first = self.rules.len() as RuleId;
-        for _ in 0..sets * (last + 1) {
-            self.add_rule("unique".into(), Body::Expr(Expr::Never))?;
-        }
-        let rule = |used: u64, count: u64| Expr::Rule(first + (used * (last + 1) + count.min(last)) as RuleId);
-        // What follows an item: the end, or a comma and another item. A byte comes first, as a mark demands.
-        let after = |c: &Self, used: u64, count: u64| {
-            let mut ways = vec![];
-            if count >= min {
-                ways.push(c.closing(false));
-            }
-            if max.is_none_or(|m| count < m) {
-                ways.push(Expr::seq([c.space.comma.clone(), rule(used, count)]));
-            }
-            Expr::Alt(ways)
-        };
-        for used in 0..sets {
-            for count in 0..=last {
-                let mut items = vec![Expr::seq([strings.clone(), after(self, used, count + 1)])];
-                for (i, v) in spelled.iter().enumerate().filter(|(i, _)| used >> i & 1 == 0) {
-                    items.push(Expr::seq([v.clone(), after(self, used | 1 << i, count + 1)]));
-                }
-                self.rules[(first as u64 + used * (last + 1) + count) as usize].body = Body::Expr(Expr::Alt(items));
-            }
-        }
-        let items = rule(0, 0);
-        let open = Expr::seq([Expr::lit("["), Expr::Distinct]);
-        let begin = |ways: Vec<Expr>| Expr::Alt(ways.into_iter().skip(usize::from(min > 0)).collect());
-        Ok(Unique::Listed(Some(match self.space.close {
-            None => Expr::seq([open, self.space.pad.clone(), begin(vec![Expr::lit("]"), items])]),
-            Some(_) => Expr::seq([open, begin(vec![Expr::lit("]"), Expr::seq([self.space.pad.clone(), items])])]),
-        })))
+        Ok(self.inner(atoms)?.map(|item| Expr::seq([item, Expr::Distinct])))
     }
 
     /// Unique items of a small finite set: one rule for each set of values that is left. `None`: nothing matches.
@@ -312,4 +346,24 @@ impl<'a> Compiler<'a> {
         }
         Ok(Some(unique))
     }
+}
+
+/// How many numbers satisfy constraints, [`MANY`] if at least so many; `None` if that cannot be told at once.
+fn count_numbers(f: &Flat<'_>) -> Option<u64> {
+    let n = &f.number;
+    if f.values.is_some() {
+        return None;
+    }
+    let (Some(low), Some(high)) = (&n.min.value, &n.max.value) else { return Some(MANY) };
+    if n.multiples.is_empty() && f.types.has(Types::FRACTION) && low < high {
+        return Some(MANY);
+    }
+    let simple = n.multiples.is_empty() && n.not_multiples.is_empty() && n.except.is_empty();
+    if !simple || f.types.has(Types::FRACTION) {
+        return None;
+    }
+    // The first that is too large, and the last that is too small.
+    let beyond = high.floor()? + i128::from(!(n.max.exclusive && high.is_integer()));
+    let below = low.floor()? - i128::from(low.is_integer() && !n.min.exclusive);
+    Some((beyond - below - 1).clamp(0, i128::from(MANY)) as u64)
 }

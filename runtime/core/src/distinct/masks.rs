@@ -1,11 +1,15 @@
-//! Taking the tokens out of a row that would repeat a string, or lead to where nothing but that is left; and what is then
+//! Taking the tokens out of a row that would repeat a value, or lead to where nothing but that is left; and what is then
 //! left to be written.
 
+use std::collections::hash_map::Entry;
 use std::collections::VecDeque;
 
 use gramary_compiler::entry::Remainder;
 use gramary_compiler::unit::has_byte;
+use rustc_hash::FxHashMap;
 
+use super::alive::{alive, is_wide};
+use super::digest::significant;
 use super::strings::{Along, Strings};
 use crate::matcher::{Access, Matcher, Step};
 
@@ -57,6 +61,33 @@ impl<'a> Tree<'a> {
     }
 }
 
+/// The numbers that a number must differ from, or that values around it hold which may become equal.
+struct Numbers {
+    /// Their digits, sorted.
+    known: Vec<Box<[u8]>>,
+    /// What is written of the number at hand.
+    written: Vec<u8>,
+}
+
+impl Numbers {
+    /// Whether text is nothing but the part of a number.
+    fn is_part(written: &[u8], text: &[u8]) -> bool {
+        let number = |b: &u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
+        let begins = written.first().or(text.first()).is_some_and(|b| b.is_ascii_digit() || *b == b'-');
+        begins && text.iter().all(number)
+    }
+
+    /// Whether the number may be a known one if this is written next, as far as its first digits tell.
+    fn may_be_known(&self, text: &[u8]) -> bool {
+        let mut digits = significant(&[&self.written, text].concat());
+        while digits.last() == Some(&b'0') {
+            digits.pop();
+        }
+        let at = self.known.partition_point(|k| k[..] < digits[..]);
+        self.known.get(at).is_some_and(|k| k.starts_with(&digits))
+    }
+}
+
 impl Matcher {
     /// Take the tokens out of a row that would repeat a string. `None`: a memo is missing.
     pub(crate) fn withhold_repeats(
@@ -99,6 +130,77 @@ impl Matcher {
             for &t in list {
                 if set(row, t) && self.advance(access, step, t, &mut events, strings)?.is_none() {
                     row[t as usize / 32] &= !(1 << (t % 32));
+                }
+            }
+        }
+        self.withhold_values(access, step, strings, row)
+    }
+
+    /// The same for values that are no strings.
+    fn withhold_values(
+        &self,
+        access: &mut Access<'_>,
+        step: Step,
+        strings: &mut Strings,
+        row: &mut [u32],
+    ) -> Option<()> {
+        strings.back_to(&step.place);
+        let (quoted, vocab) = (self.grammar().tokens.quoted(), &self.grammar().tokens.vocab);
+        let inside = step.place.is_inside();
+        let near = match strings.item(&step.place) {
+            Some(item) => strings.is_like_another(&step.place, &item),
+            None => strings.may_begin(&step.place),
+        };
+        let ending = if inside { &quoted.ending_quoted } else { &quoted.ending };
+        let suspects = match near {
+            _ if step.place.is_off() => Some(&quoted.listing),
+            false => Some(ending),
+            true if inside && is_wide(access, step.set)? => Some(&quoted.quotes),
+            true => None,
+        };
+        let as_tokens = access.takes_tokens(step.set)?;
+        let in_item = strings.item(&step.place).is_some();
+        let mut numbers: Option<Numbers> = None;
+        let mut seen: FxHashMap<(u32, &[u8]), bool> = FxHashMap::default();
+        let mut events = VecDeque::new();
+        let every = |word: usize| suspects.map_or(u32::MAX, |s| s.get(word).copied().unwrap_or(0));
+        let words: Vec<(usize, u32)> = row.iter().enumerate().map(|(i, w)| (i, w & every(i))).collect();
+        for (word, mut bits) in words {
+            while bits != 0 {
+                let bit = bits.trailing_zeros();
+                bits &= bits - 1;
+                let t = word as u32 * 32 + bit;
+                let text = vocab.bytes(t).trim_ascii_start();
+                if suspects.is_none() && !inside {
+                    // Strings among the items were looked at before.
+                    let string = text.first() == Some(&b'"') && quoted.ending_quoted[word] >> bit & 1 == 0;
+                    if string && !in_item {
+                        continue;
+                    }
+                    if Numbers::is_part(strings.scalar(&step.place), text) {
+                        let numbers = numbers.get_or_insert_with(|| Numbers {
+                            known: strings.numbers(&step.place).into_iter().map(Box::from).collect(),
+                            written: strings.scalar(&step.place).to_vec(),
+                        });
+                        if !numbers.may_be_known(text) {
+                            continue;
+                        }
+                    }
+                }
+                let allowed = if inside || as_tokens || !vocab.kind(t).is_text() {
+                    self.advance(access, step, t, &mut events, strings)?.is_some()
+                } else {
+                    // Space before it makes no other value: what leads to one set need be looked at once.
+                    match self.advance_alive_or_not(access, step, vocab.bytes(t), &mut events, strings)? {
+                        None => false,
+                        Some(next) => match seen.entry((next.set, text)) {
+                            Entry::Occupied(known) => *known.get(),
+                            Entry::Vacant(new) => *new.insert(alive(access, &step, &next, strings)?),
+                        },
+                    }
+                };
+                if !allowed {
+                    row[word] &= !(1 << bit);
                 }
             }
         }

@@ -36,6 +36,11 @@ impl Spelling {
         *self == Spelling::START
     }
 
+    /// Whether the next byte is behind a backslash.
+    pub fn is_escape(&self) -> bool {
+        self.within == Within::Escape
+    }
+
     /// Whether this byte ends the string.
     #[inline]
     pub fn closes(&self, b: u8) -> bool {

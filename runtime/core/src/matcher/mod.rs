@@ -149,6 +149,14 @@ impl Access<'_> {
         }
     }
 
+    /// The next byte on a short way to the end of an item; inner `None`: it is too far.
+    pub(crate) fn ending(&mut self, spot: distinct::Spot) -> Option<Option<u8>> {
+        match self {
+            Access::Read(t) => t.known_ending(spot),
+            Access::Write(t) => Some(t.find_ending(spot)),
+        }
+    }
+
     fn table(&self) -> &Table {
         match self {
             Access::Read(t) => t,
@@ -403,6 +411,24 @@ impl Matcher {
         events: &mut VecDeque<TagEvent>,
         strings: &mut Strings,
     ) -> Option<Option<Step>> {
+        let had = events.len();
+        let Some(step) = self.advance_alive_or_not(access, from, bytes, events, strings)? else { return Some(None) };
+        if self.grammar.distinct && !distinct::alive(access, &from, &step, strings)? {
+            events.truncate(had);
+            return Some(None);
+        }
+        Some(Some(step))
+    }
+
+    /// The same, without looking whether values that must differ leave a way on.
+    pub(crate) fn advance_alive_or_not(
+        &self,
+        access: &mut Access<'_>,
+        from: Step,
+        bytes: &[u8],
+        events: &mut VecDeque<TagEvent>,
+        strings: &mut Strings,
+    ) -> Option<Option<Step>> {
         let mut step = from;
         let had = events.len();
         strings.back_to(&from.place);
@@ -417,7 +443,7 @@ impl Matcher {
             let first = step.at == from.at;
             self.count_texts(access.table(), &mut step, first);
             step.at += 1;
-            if self.grammar.distinct && !distinct::read(access, &mut step, b, strings)? {
+            if self.grammar.distinct && !distinct::read(access, &mut step, before, b, strings)? {
                 events.truncate(had);
                 return Some(None);
             }
@@ -428,10 +454,6 @@ impl Matcher {
                 events.truncate(had);
                 return Some(None);
             }
-        }
-        if self.grammar.distinct && !distinct::alive(access, step.set, &step.place, strings)? {
-            events.truncate(had);
-            return Some(None);
         }
         Some(Some(step))
     }
