@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gramary.compiler import Compiler
 from gramary.compiler.errors import UnsatisfiableSchema, UnsupportedSchema
 from gramary.runtime._core import CompiledGrammar
 
@@ -264,3 +265,33 @@ def test_names_that_count_are_written_once(order: str) -> None:
 def test_names_that_do_not_count_may_come_twice(order: str) -> None:
     grammar = COMPILER.compile_json_schema({"type": "object", "minProperties": 1}, property_order=order)
     assert accepts(grammar, '{"a": 1, "a": 2}')
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "integer"},
+        {"properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]},
+        {
+            "type": "object",
+            "properties": {"on": {"enum": [1, 2]}, "s": {"type": "string"}},
+            "additionalProperties": False,
+        },
+    ],
+)
+def test_masks_of_a_real_vocabulary(tekken_compiler: Compiler, item: Any) -> None:
+    """What is not tried token by token is left in the mask rightly."""
+    compiler = tekken_compiler
+    grammar = compiler.compile_json_schema({"type": "array", "items": item, "uniqueItems": True}, property_order="any")
+    size = len(compiler.vocabulary)
+    first = "[12, 1"
+    if "required" in item:
+        first = '[{"id": 12, "name": "ab"}, {"id": 1'
+    elif "properties" in item:
+        first = '[{"on": 1, "s": "ab"}, {"on": 1, "s": "a'
+    matcher = grammar.matcher()
+    for n, byte in enumerate(first.encode()):
+        assert matcher.accept_bytes(bytes([byte]))
+        if n % 3 == 2 or n == len(first) - 1:
+            allowed = mask(matcher, size)
+            assert allowed == {t for t in range(size) if matcher.validate_tokens([t])}, first[: n + 1]
