@@ -159,6 +159,7 @@ impl Matcher {
             true => None,
         };
         let as_tokens = access.takes_tokens(step.set)?;
+        let begun = self.begin_token(access, step)?;
         let in_item = strings.item(&step.place).is_some();
         let mut numbers: Option<Numbers> = None;
         let mut seen: FxHashMap<(u32, &[u8]), bool> = FxHashMap::default();
@@ -191,11 +192,11 @@ impl Matcher {
                     self.advance(access, step, t, &mut events, strings)?.is_some()
                 } else {
                     // Space before it makes no other value: what leads to one set need be looked at once.
-                    match self.advance_alive_or_not(access, step, vocab.bytes(t), &mut events, strings)? {
+                    match self.advance_alive_or_not(access, begun, vocab.bytes(t), &mut events, strings)? {
                         None => false,
                         Some(next) => match seen.entry((next.set, text)) {
                             Entry::Occupied(known) => *known.get(),
-                            Entry::Vacant(new) => *new.insert(alive(access, &step, &next, strings)?),
+                            Entry::Vacant(new) => *new.insert(alive(access, &begun, &next, strings)?),
                         },
                     }
                 };

@@ -6,7 +6,7 @@ use crate::table::Table;
 
 impl Matcher {
     /// A state as the next token finds it: texts that may have no more tokens must end. `None`: a memo is missing.
-    pub(super) fn begin_token(&self, access: &mut Access<'_>, mut step: Step) -> Option<Step> {
+    pub(crate) fn begin_token(&self, access: &mut Access<'_>, mut step: Step) -> Option<Step> {
         for (number, text) in (0u8..).zip(&self.grammar.texts) {
             if !stands_in(&access.table().machine, step.set, text) {
                 continue;
