@@ -131,6 +131,8 @@ class Reference:
             return forest.empty
         if expr == "never":
             return forest.never
+        if expr == "distinct":
+            return forest.make("mark")
         ((kind, value),) = expr.items()
         if kind == "bytes":
             return forest.literal(value.encode() if isinstance(value, str) else bytes(value))
@@ -325,7 +327,7 @@ class Reference:
     def nullable(self, node: Node) -> bool:
         """Whether the tree matches the empty word without making a reference."""
         kind, args = node.kind, node.args
-        if kind == "empty":
+        if kind in ("empty", "mark"):
             return True
         if kind == "cat":
             return self.nullable(args[0]) and self.nullable(args[1])
@@ -345,6 +347,13 @@ class Reference:
                 return False
             return bool(spec["open_end"]) and tags >= spec["min_tags"]
         return False
+
+    def marked(self, node: Node) -> bool:
+        """Whether the tree begins with a mark for distinct strings, which `reference_distinct` enforces."""
+        kind, args = node.kind, node.args
+        if kind == "cat":
+            return self.marked(args[0]) or (self.nullable(args[0]) and self.marked(args[1]))
+        return kind == "mark" or (kind == "alt" and any(map(self.marked, args[0])))
 
     def step(self, node: Node, symbol: Symbol) -> frozenset[Node]:
         """What may follow after the tree itself (not a reference of it) has read the symbol."""
@@ -469,7 +478,7 @@ class Reference:
 
     def _has_word(self, node: Node, known: Mapping[Node, bool]) -> bool:
         kind, args = node.kind, node.args
-        if kind in ("empty", "byte", "token"):
+        if kind in ("empty", "mark", "byte", "token"):
             return True
         if kind == "cat":
             return known[args[0]] and known[args[1]]
@@ -541,14 +550,14 @@ class Reference:
 
     # -- Earley
 
-    def _close(self, earlier: list[Items], here: int, items: set[Item]) -> Items:
-        """Predict and complete until nothing is new; then drop what leads nowhere."""
+    def _close(self, earlier: list[Items], here: int, items: set[Item], unmarked: bool = False) -> Items:
+        """Predict and complete until nothing is new; then drop what leads nowhere, and marked trees if so told."""
         found: dict[Item, None] = {}
         done: set[Callee] = set()  # callees that matched the empty word here
         work = [item for item in items if self.productive(item[1])]
         while work:
             item = work.pop()
-            if item in found:
+            if item in found or (unmarked and self.marked(item[1])):
                 continue
             found[item] = None
             callee, tree, origin = item
@@ -627,12 +636,12 @@ class State:
     reference: Reference
     sets: tuple[Items, ...]
 
-    def feed(self, symbol: Symbol) -> State | None:
-        """The state one symbol on, or ``None`` if no word begins that way."""
+    def feed(self, symbol: Symbol, unmarked: bool = False) -> State | None:
+        """The state one symbol on, or ``None`` if no word begins that way; `unmarked`: without marked trees."""
         here = len(self.sets)
         step = self.reference.step
         moved = {(callee, n, origin) for callee, tree, origin in self.sets[-1] for n in step(tree, symbol)}
-        items = self.reference._close(list(self.sets), here, moved)
+        items = self.reference._close(list(self.sets), here, moved, unmarked)
         return State(self.reference, (*self.sets, items)) if items else None
 
     def feed_all(self, symbols: Iterable[Symbol]) -> State | None:
@@ -642,6 +651,11 @@ class State:
                 return None
             state = state.feed(symbol)
         return state
+
+    @property
+    def marked(self) -> bool:
+        """Whether a tree begins with a mark here."""
+        return any(self.reference.marked(tree) for _, tree, _ in self.sets[-1])
 
     @property
     def viable(self) -> bool:

@@ -365,6 +365,7 @@ const SCHEMAS: &[&str] = &[
     r#"{"if":{"required":["k"]},"then":{"properties":{"k":{"maxLength":2}}},"else":{"minProperties":1},"patternProperties":{"^x-":{"type":"number"}},"propertyNames":{"pattern":"^.{1,3}$"},"dependentRequired":{"a":["b"]}}"#,
     r#"{"type":"array","prefixItems":[{"type":"boolean"},{"type":"string","minLength":2}],"items":false,"contains":{"const":1},"uniqueItems":true,"unevaluatedItems":false}"#,
     r##"{"$id":"http://x/y","$anchor":"z","allOf":[{"$ref":"#z"},{"type":"object","unevaluatedProperties":false}],"$dynamicRef":"#z"}"##,
+    r##"{"patternProperties":{"^[a-z]":{"$ref":"#/$defs/v"}},"$defs":{"v":{"oneOf":[{"type":"object","properties":{"xa":{"$ref":"#/$defs/v"}},"required":["xa"]},{"required":["k"],"properties":{"k":{"enum":[]}},"additionalProperties":false},{"patternProperties":{"^x":{"$ref":"#/$defs/v"}},"additionalProperties":false,"minProperties":1,"not":{"required":["xa"]}}]}}}"##,
 ];
 
 const PATTERNS: &[&str] = &[

@@ -80,7 +80,7 @@ impl<'a> Compiler<'a> {
         for (i, lits) in choice.options.iter().enumerate() {
             let mut g = f.clone();
             if self.apart && !choice.exclusive {
-                if self.all_implied(&f, lits)? {
+                if self.all_implied(&f, lits, look)? {
                     out.push(f);
                     return Ok(());
                 }
@@ -112,8 +112,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Whether an option about one property holds already.
-    fn all_implied(&mut self, f: &Flat<'a>, lits: &[Lit<'a>]) -> Result<bool> {
+    /// Whether an option about one property holds already, as far as a look into its value tells.
+    fn all_implied(&mut self, f: &Flat<'a>, lits: &[Lit<'a>], look: u32) -> Result<bool> {
         match lits {
             [Lit::Require(name), Lit::Property(n, atom)] if name == n && f.object.required.contains(name) => {
                 let Some(mut atoms) = self.quietly(|c| c.name_atoms(f, name))? else { return Ok(false) };
@@ -123,7 +123,8 @@ impl<'a> Compiler<'a> {
                 atoms.push(atom.flipped());
                 atoms.sort_unstable();
                 atoms.dedup();
-                self.provably_empty(&atoms, 2)
+                // Not deeper than whoever asks may look: what is looked at may have alternatives of its own.
+                self.provably_empty(&atoms, look.min(2))
             }
             [Lit::Forbid(name)] => Ok(f.object.forbidden.contains(name)),
             _ => Ok(false),
@@ -337,7 +338,8 @@ impl<'a> Compiler<'a> {
             }
         }
         // A glance at each first: mostly it is a constant that settles it, beside large values that take long to look at.
-        for look in [1, look] {
+        // No glance where no look is left, or a circle would have no end.
+        for look in [look.min(1), look] {
             for atoms in &doubtful {
                 if self.provably_empty(atoms, look)? {
                     return Ok(true);

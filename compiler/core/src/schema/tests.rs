@@ -263,3 +263,53 @@ fn hostile_sources_end() {
     let names: Vec<String> = (0..5_000).map(|i| format!("name {i}")).collect();
     compiled(&json!({"enum": names}));
 }
+
+/// Alternatives that have to be told apart, of values that have such alternatives of their own, and so on.
+#[test]
+fn alternatives_that_contain_themselves_end() {
+    let member = json!({"$ref": "#/$defs/value"});
+    let object = |properties: Value, required: Value, open: bool| {
+        let mut object = json!({"type": "object", "properties": properties, "required": required});
+        if !open {
+            object["additionalProperties"] = json!(false);
+        }
+        object
+    };
+    let named = json!({"patternProperties": {"^x": member}, "additionalProperties": false, "minProperties": 1});
+    let mut others = named.clone();
+    others["not"] = json!({"required": ["xa"]});
+    let alternatives = [
+        object(json!({"xa": member, "xb": member}), json!(["xa", "xb"]), true),
+        object(json!({"ref": {"type": "string"}}), json!(["ref"]), false),
+        object(json!({"kind": {"enum": []}}), json!(["kind"]), false),
+        json!({"type": "object", "patternProperties": {"^[0-9]+x$": {}}}),
+        others,
+        named,
+        json!({"type": "object", "patternProperties": {"^[0-9]+x$": member}}),
+        json!({"type": "object", "additionalProperties": member, "minProperties": 1}),
+        json!({"type": "array", "items": member, "minItems": 1}),
+        json!({"type": "array", "contains": member}),
+    ];
+    let tried = move || {
+        for keyword in ["oneOf", "anyOf"] {
+            for skip in 0..1u32 << alternatives.len() {
+                // Five of them, and all.
+                let chosen: Vec<&Value> =
+                    (0..alternatives.len()).filter(|i| skip >> i & 1 == 0).map(|i| &alternatives[i]).collect();
+                if chosen.len() != 5 && skip != 0 {
+                    continue;
+                }
+                let value = json!({"oneOf": [{keyword: chosen}]});
+                let schema = json!({"patternProperties": {"^[a-z]": member}, "$defs": {"value": value}});
+                for lenient in [false, true] {
+                    let options = Options { lenient, ..options() };
+                    let few = Budget::new(Limits { fsm_states: 20_000, ..Limits::default() });
+                    // Compiled or refused.
+                    let _ = compile(&schema, &options, &few);
+                }
+            }
+        }
+    };
+    // The default stack of a thread.
+    std::thread::Builder::new().stack_size(2 << 20).spawn(tried).unwrap().join().unwrap();
+}
