@@ -12,12 +12,15 @@ use thiserror::Error;
 use crate::bounds::{Lexer, Verdict};
 use crate::counted::Counts;
 use crate::distinct::{self, Place as StringPlace, Strings};
-use crate::grammar::{Grammar, Place};
+use crate::grammar::Grammar;
 use crate::table::Table;
 
 mod counts;
 mod fill;
 mod jump;
+mod tags;
+
+pub use tags::TagEvent;
 
 /// What a matcher cannot do.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -28,15 +31,6 @@ pub enum MatcherError {
     Row { got: usize, need: usize },
     #[error("a parse set exceeds {limit} items: the grammar is too ambiguous at byte {at}; raise Limits(items_per_set=...) or rewrite it with loops")]
     Ambiguous { limit: usize, at: u64 },
-}
-
-/// A tag that opened or closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TagEvent {
-    pub opened: bool,
-    pub tag: u32,
-    /// Offset of the first byte after the tag's begin or end.
-    pub at: u64,
 }
 
 /// The state after a token.
@@ -498,66 +492,6 @@ impl Matcher {
         }
     }
 
-    /// Note the tag that the last byte opened or closed.
-    fn watch(&self, table: &Table, step: &mut Step, events: &mut VecDeque<TagEvent>) {
-        let code = table.place(step.set, || {
-            let (place, around) = self.place(table, step.set);
-            match place {
-                Place::Outside => 0,
-                Place::Ending => 1,
-                Place::In(tag) => (tag + 1) << 1 | u32::from(around),
-            }
-        });
-        let (place, around) = match code {
-            0 => (Place::Outside, false),
-            1 => (Place::Ending, false),
-            code => (Place::In((code >> 1) - 1), code & 1 == 1),
-        };
-        let event = match (place, step.tag) {
-            // Seen from inside its content only: the begin was the trigger itself, one byte ago.
-            (Place::In(tag), None) => TagEvent { opened: true, tag, at: step.at - u64::from(around) },
-            (Place::Outside, Some(tag)) => TagEvent { opened: false, tag, at: step.at },
-            _ => return,
-        };
-        step.tag = event.opened.then_some(event.tag);
-        step.events += 1;
-        events.push_back(event);
-    }
-
-    /// Where a set stands: among its own items, or (then `true`) around them, through return sets.
-    fn place(&self, table: &Table, set: u32) -> (Place, bool) {
-        let Some(tags) = &self.grammar.tags else { return (Place::Outside, false) };
-        let machine = &table.machine;
-        let among = |set: u32| {
-            let places = machine.kernel(set).iter().filter_map(|item| {
-                let link = machine.link(item.node)?;
-                match tags.choices.get(&link) {
-                    Some(states) => Some(states.place(item.state)),
-                    None => tags.inside.get(&link).map(|&tag| Place::In(tag)),
-                }
-            });
-            places.max_by_key(|p| match p {
-                Place::Outside => 0,
-                Place::Ending => 1,
-                Place::In(_) => 2,
-            })
-        };
-        if let Some(place) = among(set) {
-            return (place, false);
-        }
-        // One chain is enough: all items of a set are in the same tag, or in none. Return sets are older than the sets
-        // that name them, so the chain ends.
-        let mut at = set;
-        while let Some(ret) = machine.kernel(at).first().and_then(|&item| machine.return_of(item)) {
-            match among(ret) {
-                Some(place @ Place::In(_)) => return (place, true),
-                Some(_) => break,
-                None => at = ret,
-            }
-        }
-        (Place::Outside, false)
-    }
-
     /// Take back the last `n` steps.
     pub fn rollback(&self, n: usize) -> Result<(), MatcherError> {
         let _table = self.grammar.table.read();
@@ -624,16 +558,5 @@ impl Matcher {
 
     pub fn token_count(&self) -> u64 {
         self.record.lock().tokens
-    }
-
-    /// Tag events since the last call.
-    pub fn tag_events(&self) -> Vec<TagEvent> {
-        let _table = self.grammar.table.read();
-        let mut record = self.record.lock();
-        let skip = (record.unreported - record.first_event) as usize;
-        let new: Vec<TagEvent> = record.events.iter().skip(skip).copied().collect();
-        record.unreported = record.first_event + record.events.len() as u64;
-        self.trim(&mut record);
-        new
     }
 }
