@@ -45,7 +45,7 @@ pub(crate) struct Step {
     tag: Option<u32>,
     terminated: bool,
     lexer: Lexer,
-    /// Where it stands among the strings that must differ.
+    /// Where it stands among the values that must differ.
     pub(crate) place: StringPlace,
     /// Tokens that have begun in texts whose tokens are counted.
     counts: Counts,
@@ -74,7 +74,7 @@ pub struct Record {
     /// Oldest kept state first; never empty.
     steps: VecDeque<Step>,
     events: VecDeque<TagEvent>,
-    /// The strings that must differ, up to the newest step or some trial from it.
+    /// The values that must differ, up to the newest step or some trial from it.
     strings: Strings,
     /// Number of the first event in `events`.
     first_event: u64,
