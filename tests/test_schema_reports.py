@@ -471,3 +471,32 @@ def test_11_no_dead_end_beside_what_is_impossible() -> None:
     for order in ("declared", "any"):
         for seed in range(20):
             walk(compiled(schema, property_order=order).matcher(), random.Random(seed), 60)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://json-schema.org/draft-04/schema#",
+        "http://json-schema.org/draft-06/schema#",
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2019-09/schema",
+        "https://json-schema.org/draft/2020-12/schema",
+    ],
+)
+def test_a_tool_may_take_a_schema(uri: str) -> None:
+    """References to JSON Schema's own schemas need no registry."""
+    schema = {"type": "object", "properties": {"s": {"$ref": uri}}, "required": ["s"]}
+    grammar = COMPILER.compile_json_schema(schema, property_order="any")
+    judge = Judge(schema)
+    for s in (
+        {"type": "string", "minLength": 1},
+        {"properties": {"a": {"enum": [1, 2]}}, "required": ["a"]},
+        {"type": "strin"},
+        {"type": ["string", "string"]},
+        {"minLength": -1},
+        {"anyOf": [{"items": {"type": "null"}}, {"maximum": "1"}]},
+        {"allOf": []},
+    ):
+        matcher = grammar.matcher()
+        accepted = matcher.accept_bytes(json.dumps({"s": s}).encode()) and matcher.is_complete()
+        assert accepted == judge.is_valid({"s": s}), s

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 
 use super::keyword::{Draft, Kw};
+use super::metaschemas;
 use super::uri;
 use crate::error::{CompileError, Result};
 
@@ -365,8 +366,10 @@ impl<'a> Documents<'a> {
             return Some(*r);
         }
         let registry = self.registry;
-        let (name, value) = registry.iter().find(|(n, _)| n.trim_end_matches('#') == uri)?;
-        let r = self.document(value, name.trim_end_matches('#'));
+        let given = registry.iter().find(|(n, _)| n.trim_end_matches('#') == uri);
+        let given = given.map(|(name, value)| (name.trim_end_matches('#'), value));
+        let (name, value) = given.or_else(|| metaschemas::find(uri))?;
+        let r = self.document(value, name);
         self.scan(value, r);
         if let Some(index) = &mut self.index {
             index.uris.insert(uri.to_owned(), r);

@@ -20,6 +20,7 @@ pub mod formats;
 mod gather;
 mod keyword;
 mod leaf;
+mod metaschemas;
 pub mod naive;
 mod negate;
 pub mod notation;
