@@ -16,6 +16,10 @@ use crate::fsm::{Callee, Edge, Fsm, RefEdge, State, TokenEdge, DEAD, NONE, REJEC
 use crate::limits::Budget;
 use crate::lower::grammar::LoweredRule;
 
+/// Colours are for components of at most so many states. In larger ones, which no two grammars are likely to have in common, ties
+/// are broken as the rules are numbered: the digest may then be another one for the same rules in another order.
+const MOST_STATES: usize = 1 << 15;
+
 /// What a reference refers to, in canonical order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
@@ -52,9 +56,10 @@ pub(super) fn references(
         fsm.callees.iter().map(target).collect()
     };
     let ties = affected.iter().any(|&m| has_ties(&rules[m as usize].fsm, &targets_of(&rules[m as usize].fsm)));
-    let colours = if ties { colours(rules, members, node, local, budget)? } else { vec![] };
-    let mut first: FxHashMap<Digest, u32> = FxHashMap::default();
-    let mut starts: Vec<(u32, Digest)> = members.iter().zip(&colours).map(|(&m, states)| (m, states[0])).collect();
+    let states: usize = members.iter().map(|&m| rules[m as usize].fsm.states.len()).sum();
+    let colours = if ties && states <= MOST_STATES { colours(rules, members, node, local, budget)? } else { vec![] };
+    let mut first: FxHashMap<u32, u32> = FxHashMap::default();
+    let mut starts: Vec<(u32, u32)> = members.iter().zip(&colours).map(|(&m, states)| (m, states[0])).collect();
     starts.sort_unstable();
     for (m, start) in starts {
         let by = *first.entry(start).or_insert(m);
@@ -67,11 +72,12 @@ pub(super) fn references(
         let fsm = &mut rules[m as usize].fsm;
         let targets = targets_of(fsm);
         let own = colours.get(local[m as usize] as usize);
-        let callees: Vec<Digest> = match own {
-            Some(_) => fsm.callees.iter().map(|c| colour_of(c, node, local, &colours)).collect(),
-            None => vec![],
+        let start = |c: &Callee| match *c {
+            Callee::Rule(r) => colours.get(local[r as usize] as usize).map_or(NONE, |states| states[0]),
+            Callee::Hole(_) => NONE,
         };
-        let colour = |e: &RefEdge| own.map(|own| (callees[e.callee as usize], own[e.target as usize]));
+        let callees: Vec<u32> = fsm.callees.iter().map(start).collect();
+        let colour = |e: &RefEdge| own.map(|own| (callees[e.callee as usize], own.get(e.target as usize).copied()));
         sort(fsm, &targets, colour);
     }
     Ok(())
@@ -87,107 +93,216 @@ fn has_ties(fsm: &Fsm, targets: &[Target]) -> bool {
     })
 }
 
-fn colour_of(callee: &Callee, node: &[Digest], local: &[u32], colours: &[Vec<Digest>]) -> Digest {
-    match *callee {
-        Callee::Hole(h) => *blake3::hash(&h.to_le_bytes()).as_bytes(),
-        Callee::Rule(r) => match colours.get(local[r as usize] as usize).and_then(|states| states.first()) {
-            Some(&start) => start,
-            None => node[r as usize],
-        },
+/// All states of a component's members, one behind the other.
+struct States<'a> {
+    rules: &'a [LoweredRule],
+    members: &'a [u32],
+    local: &'a [u32],
+    /// Where those of each member begin.
+    base: Vec<usize>,
+    /// The member of each.
+    member: Vec<u32>,
+}
+
+impl<'a> States<'a> {
+    fn of(rules: &'a [LoweredRule], members: &'a [u32], local: &'a [u32]) -> States<'a> {
+        let (mut base, mut member) = (vec![], vec![]);
+        for (i, &m) in members.iter().enumerate() {
+            base.push(member.len());
+            member.resize(member.len() + rules[m as usize].fsm.states.len(), i as u32);
+        }
+        States { rules, members, local, base, member }
+    }
+
+    fn rule(&self, q: usize) -> &'a LoweredRule {
+        &self.rules[self.members[self.member[q] as usize] as usize]
+    }
+
+    /// The state's number in its automaton.
+    fn own(&self, q: usize) -> usize {
+        q - self.base[self.member[q] as usize]
+    }
+
+    fn state(&self, q: usize) -> &'a State {
+        &self.rule(q).fsm.states[self.own(q)]
+    }
+
+    /// The first state of a member that is referred to; `None` if it is none.
+    fn start(&self, rule: u32) -> Option<usize> {
+        self.base.get(self.local[rule as usize] as usize).copied()
+    }
+
+    fn called(&self, q: usize, callee: u32) -> Option<usize> {
+        match self.rule(q).fsm.callees[callee as usize] {
+            Callee::Rule(r) => self.start(r),
+            Callee::Hole(_) => None,
+        }
+    }
+
+    fn target(&self, q: usize, t: u32) -> Option<usize> {
+        (t != NONE && t != DEAD).then(|| self.base[self.member[q] as usize] + t as usize)
+    }
+
+    /// All states that the colour of one depends on.
+    fn successors(&self, q: usize) -> Vec<usize> {
+        let s = self.state(q);
+        let edges = s.edges.iter().map(|e| e.target).chain(s.tokens.iter().map(|e| e.target));
+        let targets = edges.chain([s.fallback]).chain(s.refs.iter().map(|e| e.target));
+        let mut found: Vec<usize> = targets.filter_map(|t| self.target(q, t)).collect();
+        found.extend(s.refs.iter().filter_map(|e| self.called(q, e.callee)));
+        if self.own(q) == 0 {
+            found.extend(self.rule(q).holes.iter().filter_map(|&h| self.start(h)));
+        }
+        found
+    }
+
+    /// What a state does, without what it leads to within the component.
+    fn shape(&self, q: usize, node: &[Digest]) -> Digest {
+        let (rule, state) = (self.rule(q), self.state(q));
+        let fsm = &rule.fsm;
+        let mut out = vec![state.distinct as u8, (state.accept != REJECT) as u8, (state.fallback != NONE) as u8];
+        write_act(&mut out, fsm, state.accept);
+        word(&mut out, state.edges.len() as u32);
+        for e in &state.edges {
+            out.extend([e.lo, e.hi, (e.target == DEAD) as u8]);
+            write_act(&mut out, fsm, e.act);
+        }
+        word(&mut out, state.tokens.len() as u32);
+        for e in &state.tokens {
+            word(&mut out, e.token);
+            out.push((e.target == DEAD) as u8);
+            write_act(&mut out, fsm, e.act);
+        }
+        let mut refs: Vec<Vec<u8>> = state.refs.iter().map(|e| reference(fsm, e, node, self.local)).collect();
+        refs.sort_unstable();
+        word(&mut out, refs.len() as u32);
+        refs.iter().for_each(|part| out.extend(part));
+        if self.own(q) == 0 {
+            out.push(fsm.counters);
+            for &h in &rule.holes {
+                out.extend(if self.start(h).is_some() { [0; 32] } else { node[h as usize] });
+            }
+            if let Some(keys) = &fsm.keys {
+                write_keys(&mut out, keys, &[]);
+            }
+        }
+        *blake3::hash(&out).as_bytes()
+    }
+
+    /// What a state leads to, in colours.
+    fn outlook(&self, q: usize, colour: &[u32], parts: &[Vec<u32>]) -> Box<[u32]> {
+        let s = self.state(q);
+        let of = |q: Option<usize>| q.map_or(NONE, |q| colour[q]);
+        let edges = s.edges.iter().map(|e| e.target).chain(s.tokens.iter().map(|e| e.target));
+        let mut out: Vec<u32> = edges.chain([s.fallback]).map(|t| of(self.target(q, t))).collect();
+        // The order of references is what is asked for.
+        let refs = s.refs.iter().zip(&parts[q]);
+        let mut refs: Vec<[u32; 3]> =
+            refs.map(|(e, &part)| [part, of(self.called(q, e.callee)), of(self.target(q, e.target))]).collect();
+        refs.sort_unstable();
+        out.extend(refs.iter().flatten());
+        if self.own(q) == 0 {
+            out.extend(self.rule(q).holes.iter().map(|&h| of(self.start(h))));
+        }
+        out.into()
     }
 }
 
+fn write_act(out: &mut Vec<u8>, fsm: &Fsm, act: u16) {
+    let ops = fsm.acts.get(usize::from(act)).map_or(&[][..], Vec::as_slice);
+    let masks = fsm.keys.as_ref().map_or(&[][..], |k| &k.masks);
+    let mut used = FirstUse::default();
+    used.start(masks.len());
+    word(out, ops.len() as u32);
+    ops.iter().for_each(|&op| write_op(out, op, &mut used));
+    for &mask in &used.used {
+        let mask = &masks[mask as usize];
+        word(out, mask.len() as u32);
+        mask.iter().for_each(|&key| word(out, key));
+    }
+}
+
+/// A reference without what it leads to within the component.
+fn reference(fsm: &Fsm, e: &RefEdge, node: &[Digest], local: &[u32]) -> Vec<u8> {
+    let mut out = match fsm.callees[e.callee as usize] {
+        Callee::Hole(h) => blake3::hash(&h.to_le_bytes()).as_bytes().to_vec(),
+        Callee::Rule(r) if local[r as usize] == NONE => node[r as usize].to_vec(),
+        Callee::Rule(_) => vec![0; 32],
+    };
+    let args = fsm.args.get(e.args as usize).map_or(&[][..], Vec::as_slice);
+    word(&mut out, args.len() as u32);
+    args.iter().for_each(|&(min, max)| [min, max].iter().for_each(|&n| word(&mut out, n)));
+    write_act(&mut out, fsm, e.act);
+    out
+}
+
+/// Their places in the sorted list of the different ones.
+fn ranks<T: Ord + Clone>(all: &[T]) -> Vec<u32> {
+    let mut sorted = all.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    all.iter().map(|x| sorted.partition_point(|y| y < x) as u32).collect()
+}
+
 /// A colour for each state of each member. It depends on what follows from the state and on nothing else.
+///
+/// Partition refinement: when the states of one colour turn out to lead to different colours, the first kind (by the colours
+/// it leads to) keeps the colour and the others get new ones, in this order; then whatever leads to those is looked at again.
 fn colours(
     rules: &[LoweredRule],
     members: &[u32],
     node: &[Digest],
     local: &[u32],
     budget: &Budget,
-) -> Result<Vec<Vec<Digest>>> {
-    let states = |m: &u32| rules[*m as usize].fsm.states.len();
-    let mut colours: Vec<Vec<Digest>> = members.iter().map(|m| vec![[0; 32]; states(m)]).collect();
-    let mut count = 1;
-    loop {
-        let mut finer = Vec::with_capacity(members.len());
-        for (&m, own) in members.iter().zip(&colours) {
-            let rule = &rules[m as usize];
-            let callees: Vec<Digest> = rule.fsm.callees.iter().map(|c| colour_of(c, node, local, &colours)).collect();
-            let holes = rule.holes.iter().map(|&h| colour_of(&Callee::Rule(h), node, local, &colours));
-            let holes: Vec<Digest> = holes.collect();
-            let mut list = Vec::with_capacity(own.len());
-            for q in 0..own.len() {
-                budget.tick()?;
-                list.push(signature(&rule.fsm, q, own, &callees, &holes));
+) -> Result<Vec<Vec<u32>>> {
+    let all = States::of(rules, members, local);
+    let n = all.member.len();
+    let mut shapes = Vec::with_capacity(n);
+    let mut before: Vec<Vec<u32>> = vec![vec![]; n];
+    let mut references = vec![];
+    for q in 0..n {
+        budget.tick()?;
+        shapes.push(all.shape(q, node));
+        all.successors(q).into_iter().for_each(|to| before[to].push(q as u32));
+        references.extend(all.state(q).refs.iter().map(|e| reference(&all.rule(q).fsm, e, node, local)));
+    }
+    let mut reference = ranks(&references).into_iter();
+    let parts: Vec<Vec<u32>> = (0..n).map(|q| reference.by_ref().take(all.state(q).refs.len()).collect()).collect();
+    let mut colour = ranks(&shapes);
+    let mut kinds: Vec<Vec<u32>> = vec![vec![]; colour.iter().max().map_or(0, |m| *m as usize + 1)];
+    (0..n as u32).for_each(|q| kinds[colour[q as usize] as usize].push(q));
+    let mut outlook: Vec<Box<[u32]>> = vec![Box::default(); n];
+    let mut dirty: Vec<u32> = (0..n as u32).collect();
+    while !dirty.is_empty() {
+        for &q in &dirty {
+            budget.tick()?;
+            outlook[q as usize] = all.outlook(q as usize, &colour, &parts);
+        }
+        let mut touched: Vec<u32> = dirty.iter().map(|&q| colour[q as usize]).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        let mut recoloured = vec![];
+        for c in touched {
+            let mut groups: FxHashMap<&[u32], Vec<u32>> = FxHashMap::default();
+            for q in std::mem::take(&mut kinds[c as usize]) {
+                groups.entry(&outlook[q as usize]).or_default().push(q);
             }
-            finer.push(list);
+            let mut groups: Vec<(&[u32], Vec<u32>)> = groups.into_iter().collect();
+            groups.sort_unstable_by_key(|(outlook, _)| *outlook);
+            let mut groups = groups.into_iter().map(|(_, kind)| kind);
+            kinds[c as usize] = groups.next().unwrap_or_default();
+            for kind in groups {
+                kind.iter().for_each(|&q| colour[q as usize] = kinds.len() as u32);
+                recoloured.extend_from_slice(&kind);
+                kinds.push(kind);
+            }
         }
-        let mut all: Vec<&Digest> = finer.iter().flatten().collect();
-        all.sort_unstable();
-        all.dedup();
-        let new = all.len();
-        colours = finer;
-        if new == count {
-            return Ok(colours);
-        }
-        count = new;
+        dirty = recoloured.iter().flat_map(|&q| before[q as usize].iter().copied()).collect();
+        dirty.sort_unstable();
+        dirty.dedup();
     }
-}
-
-/// The next colour of a state, from the colours so far.
-fn signature(fsm: &Fsm, q: usize, own: &[Digest], callees: &[Digest], holes: &[Digest]) -> Digest {
-    let state = &fsm.states[q];
-    let mut out = own[q].to_vec();
-    let act = |out: &mut Vec<u8>, act: u16| {
-        let ops = fsm.acts.get(usize::from(act)).map_or(&[][..], Vec::as_slice);
-        let masks = fsm.keys.as_ref().map_or(&[][..], |k| &k.masks);
-        let mut used = FirstUse::default();
-        used.start(masks.len());
-        word(out, ops.len() as u32);
-        ops.iter().for_each(|&op| write_op(out, op, &mut used));
-        for &mask in &used.used {
-            let mask = &masks[mask as usize];
-            word(out, mask.len() as u32);
-            mask.iter().for_each(|&key| word(out, key));
-        }
-    };
-    let colour = |t: u32| own.get(t as usize).copied().unwrap_or([0xff; 32]);
-    out.extend([state.distinct as u8, (state.accept != REJECT) as u8]);
-    act(&mut out, state.accept);
-    out.extend(colour(state.fallback));
-    word(&mut out, state.edges.len() as u32);
-    for e in &state.edges {
-        out.extend([e.lo, e.hi]);
-        act(&mut out, e.act);
-        out.extend(colour(e.target));
-    }
-    word(&mut out, state.tokens.len() as u32);
-    for e in &state.tokens {
-        word(&mut out, e.token);
-        act(&mut out, e.act);
-        out.extend(colour(e.target));
-    }
-    // The order of references is what is asked for.
-    let mut refs: Vec<Vec<u8>> = Vec::with_capacity(state.refs.len());
-    for e in &state.refs {
-        let mut part = callees[e.callee as usize].to_vec();
-        let args = fsm.args.get(e.args as usize).map_or(&[][..], Vec::as_slice);
-        word(&mut part, args.len() as u32);
-        args.iter().for_each(|&(min, max)| [min, max].iter().for_each(|&n| word(&mut part, n)));
-        act(&mut part, e.act);
-        part.extend(colour(e.target));
-        refs.push(part);
-    }
-    refs.sort_unstable();
-    refs.iter().for_each(|part| out.extend(part));
-    if q == 0 {
-        out.push(fsm.counters);
-        holes.iter().for_each(|h| out.extend(h));
-        if let Some(keys) = &fsm.keys {
-            write_keys(&mut out, keys, &[]);
-        }
-    }
-    *blake3::hash(&out).as_bytes()
+    let end = |i: usize| all.base.get(i + 1).copied().unwrap_or(n);
+    Ok((0..members.len()).map(|i| colour[all.base[i]..end(i)].to_vec()).collect())
 }
 
 /// Classes of the members by what does not depend on any order.
@@ -233,7 +348,7 @@ fn unordered(
 
 /// Sorts the references of all states by their targets and then by `colour`, and numbers the states breadth-first again if that
 /// changed anything.
-fn sort(fsm: &mut Fsm, targets: &[Target], colour: impl Fn(&RefEdge) -> Option<(Digest, Digest)>) {
+fn sort(fsm: &mut Fsm, targets: &[Target], colour: impl Fn(&RefEdge) -> Option<(u32, Option<u32>)>) {
     let Fsm { states, args, acts, .. } = fsm;
     let mut changed = false;
     for s in states.iter_mut().filter(|s| s.refs.len() > 1) {

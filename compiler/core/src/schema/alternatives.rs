@@ -19,6 +19,9 @@ use crate::error::{CompileError, Result};
 /// How deep emptiness is looked for in the values of properties and items.
 pub(super) const LOOK: u32 = 4;
 
+/// So many looks are taken within each other: a glance at what a look meets, a look at the alternatives in there.
+const NESTED_LOOKS: u32 = 24;
+
 /// Work on alternatives that counts as much as a state.
 const WEIGHT: usize = 16;
 
@@ -80,7 +83,7 @@ impl<'a> Compiler<'a> {
         for (i, lits) in choice.options.iter().enumerate() {
             let mut g = f.clone();
             if self.apart && !choice.exclusive {
-                if self.all_implied(&f, lits, look)? {
+                if self.all_implied(&f, lits)? {
                     out.push(f);
                     return Ok(());
                 }
@@ -112,8 +115,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Whether an option about one property holds already, as far as a look into its value tells.
-    fn all_implied(&mut self, f: &Flat<'a>, lits: &[Lit<'a>], look: u32) -> Result<bool> {
+    /// Whether an option about one property holds already.
+    fn all_implied(&mut self, f: &Flat<'a>, lits: &[Lit<'a>]) -> Result<bool> {
         match lits {
             [Lit::Require(name), Lit::Property(n, atom)] if name == n && f.object.required.contains(name) => {
                 let Some(mut atoms) = self.quietly(|c| c.name_atoms(f, name))? else { return Ok(false) };
@@ -123,8 +126,7 @@ impl<'a> Compiler<'a> {
                 atoms.push(atom.flipped());
                 atoms.sort_unstable();
                 atoms.dedup();
-                // Not deeper than whoever asks may look: what is looked at may have alternatives of its own.
-                self.provably_empty(&atoms, look.min(2))
+                self.provably_empty(&atoms, 2)
             }
             [Lit::Forbid(name)] => Ok(f.object.forbidden.contains(name)),
             _ => Ok(false),
@@ -338,8 +340,7 @@ impl<'a> Compiler<'a> {
             }
         }
         // A glance at each first: mostly it is a constant that settles it, beside large values that take long to look at.
-        // No glance where no look is left, or a circle would have no end.
-        for look in [look.min(1), look] {
+        for look in [1, look] {
             for atoms in &doubtful {
                 if self.provably_empty(atoms, look)? {
                     return Ok(true);
@@ -373,10 +374,19 @@ impl<'a> Compiler<'a> {
                 return Ok(*empty);
             }
         }
-        let empty = match self.quietly(|c| c.flatten(conj, Types::ALL))? {
-            Some(flat) => self.flat_empty(flat, look)?,
-            None => false,
+        if self.looking >= NESTED_LOOKS {
+            return Ok(false);
+        }
+        // What contains itself is asked for again while this is under way; then nothing is known of it yet.
+        self.emptiness.insert(key.clone(), (false, look));
+        self.looking += 1;
+        let empty = match self.quietly(|c| c.flatten(conj, Types::ALL)) {
+            Ok(Some(flat)) => self.flat_empty(flat, look),
+            Ok(None) => Ok(false),
+            Err(e) => Err(e),
         };
+        self.looking -= 1;
+        let empty = empty?;
         self.emptiness.insert(key, (empty, look));
         Ok(empty)
     }

@@ -223,6 +223,8 @@ struct Compiler<'a> {
     /// By place.
     shared: FxHashMap<Place, Shared>,
     emptiness: FxHashMap<Conj, (bool, u32)>,
+    /// Looks for emptiness that are under way.
+    looking: u32,
     /// Types that a location may have, seen from so far.
     likely: FxHashMap<(LocId, u32), flat::Types>,
     /// Work on alternatives that is not yet accounted for.
@@ -259,6 +261,7 @@ impl<'a> Compiler<'a> {
             queue: VecDeque::new(),
             shared: FxHashMap::default(),
             emptiness: FxHashMap::default(),
+            looking: 0,
             likely: FxHashMap::default(),
             weighed: 0,
             apart: false,
