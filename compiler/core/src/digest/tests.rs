@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fsm::{Edge, RefEdge, State};
+use crate::fsm::{Edge, KeyRegister, Op, RefEdge, State};
+use crate::ir::PropertyOrder;
 use crate::limits::Limits;
 
 fn of(rules: &[LoweredRule]) -> Digests {
