@@ -13,7 +13,7 @@ use super::spelling::Spelling;
 pub(super) struct Reading {
     /// The value's, if it is complete.
     pub digest: Option<u128>,
-    /// The complete members of an object, the complete items of an array: digests of name (or place) and value, cut short.
+    /// The members and items at any depth: digests of the names (or places) that lead there and of the value, cut short.
     pub members: Vec<(u64, u64)>,
     /// The significant digits of all numbers inside, without zeros at their ends, each followed by a point.
     pub digits: Vec<u8>,
@@ -22,6 +22,8 @@ pub(super) struct Reading {
 /// A container that is open.
 struct Frame {
     object: bool,
+    /// The names and places that lead here.
+    path: u64,
     parts: Vec<(u128, u128)>,
     name: Option<u128>,
 }
@@ -55,7 +57,8 @@ impl Reading {
                     }
                 }
                 b'[' | b'{' => {
-                    open.push(Frame { object: b == b'{', parts: vec![], name: None });
+                    let path = open.last().map_or(0, |frame| mix(frame.path, frame.key()));
+                    open.push(Frame { object: b == b'{', path, parts: vec![], name: None });
                     continue;
                 }
                 b']' | b'}' => match open.pop() {
@@ -82,16 +85,27 @@ impl Reading {
             match open.last_mut() {
                 None => self.digest = Some(value),
                 Some(frame) => {
-                    let key = frame.name.take().unwrap_or(frame.parts.len() as u128);
+                    let key = frame.key();
+                    frame.name = None;
                     frame.parts.push((key, value));
-                    if open.len() == 1 {
-                        self.members.push((key as u64, value as u64));
-                    }
+                    self.members.push((mix(frame.path, key), value as u64));
                 }
             }
         }
         (open, &[])
     }
+}
+
+/// What is certain of the beginning of a value: the members and items that are complete, of the containers that are open.
+pub(super) fn certain(text: &[u8]) -> Vec<(u64, u64)> {
+    let (open, _) = Reading::default().read(text);
+    let parts = open.iter().flat_map(|f| f.parts.iter().map(|(key, value)| (mix(f.path, *key), *value as u64)));
+    parts.collect()
+}
+
+/// A path one step longer. That two are taken for one is harmless: values are compared as a whole in the end.
+fn mix(path: u64, key: u128) -> u64 {
+    (path.rotate_left(25) ^ key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// A digest of the beginning of a value: equal beginnings, however they are written, go on alike from one set.
@@ -122,6 +136,11 @@ fn scalar(text: &[u8], from: usize) -> &[u8] {
 }
 
 impl Frame {
+    /// The name, or the place, of the value at hand.
+    fn key(&self) -> u128 {
+        self.name.unwrap_or(self.parts.len() as u128)
+    }
+
     fn digest(mut self) -> u128 {
         if self.object {
             // Of members with one name the last counts, as it does for those who read the text.
@@ -248,12 +267,16 @@ mod tests {
 
     #[test]
     fn members_count_once_they_are_complete() {
-        let members = |text: &str| Reading::of(text.as_bytes()).members.len();
+        let members = |text: &str| certain(text.as_bytes()).len();
         assert_eq!(members(r#"{"a": 1"#), 0);
         assert_eq!(members(r#"{"a": 1,"#), 1);
         assert_eq!(members(r#"{"a": [1, 2], "b": "x""#), 2);
         assert_eq!(members(r#"{"a": [1, 2], "b": tru"#), 1);
         assert_eq!(members(r#"[1, "a", {"a": 1}"#), 3);
+        assert_eq!(members(r#"{"a": [{"b": 1, "c": [2, 3"#), 2);
+        let whole = Reading::of(br#"{"x": null, "a": [{"c": [2, 3], "b": 1.0}]}"#).members;
+        assert!(certain(br#"{"a": [{"b": 1, "c": [2, 3"#).iter().all(|m| whole.contains(m)));
+        assert!(!certain(br#"{"a": [{"b": 1, "c": [3, 3"#).iter().all(|m| whole.contains(m)));
         assert_eq!(Reading::of(br#"[10, {"a": -0.250e7},"#).digits, b"1.25.");
     }
 }

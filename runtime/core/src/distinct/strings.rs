@@ -296,8 +296,9 @@ impl Strings {
 
     /// Add the value that begins at `from` in `raw` and has just ended to its container's. False: it is there already.
     pub(super) fn note_value(&mut self, place: &mut Place, from: u32) -> bool {
-        let reading = Reading::of(&self.raw[from as usize..place.raw as usize]);
+        let mut reading = Reading::of(&self.raw[from as usize..place.raw as usize]);
         let Some(digest) = reading.digest else { return true };
+        reading.members.sort_unstable();
         if self.known_in(place.container).any(|k| k.digest == digest) {
             return false;
         }
@@ -359,7 +360,7 @@ impl Strings {
         if item.scalar {
             return true;
         }
-        let mut members = Reading::of(&self.raw[item.from as usize..place.raw as usize]).members;
+        let mut members = digest::certain(&self.raw[item.from as usize..place.raw as usize]);
         members.sort_unstable();
         if members.windows(2).any(|m| m[0].0 == m[1].0) {
             // A name comes twice: only its last value will count, which may be yet to come.
@@ -367,7 +368,7 @@ impl Strings {
         }
         self.known_in(item.container).any(|k| {
             let known = &self.members[k.members.0 as usize..k.members.1 as usize];
-            members.iter().all(|m| known.contains(m))
+            members.iter().all(|m| known.binary_search(m).is_ok())
         })
     }
 
