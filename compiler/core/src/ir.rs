@@ -285,6 +285,16 @@ impl Expr {
         Expr::Seq(v.into_iter().collect())
     }
 
+    /// One after the other, without what is empty.
+    pub fn joined(items: impl IntoIterator<Item = Expr>) -> Expr {
+        let mut items: Vec<Expr> = items.into_iter().filter(|e| *e != Expr::Empty).collect();
+        match items.len() {
+            0 => Expr::Empty,
+            1 => items.remove(0),
+            _ => Expr::Seq(items),
+        }
+    }
+
     pub fn alt(v: impl IntoIterator<Item = Expr>) -> Expr {
         Expr::Alt(v.into_iter().collect())
     }

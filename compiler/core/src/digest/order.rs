@@ -156,8 +156,8 @@ impl<'a> States<'a> {
         found
     }
 
-    /// What a state does, without what it leads to within the component.
-    fn shape(&self, q: usize, node: &[Digest]) -> Digest {
+    /// What a state does, with its `references`, without what it leads to within the component.
+    fn shape(&self, q: usize, node: &[Digest], references: &[Vec<u8>]) -> Digest {
         let (rule, state) = (self.rule(q), self.state(q));
         let fsm = &rule.fsm;
         let mut out = vec![state.distinct as u8, (state.accept != REJECT) as u8, (state.fallback != NONE) as u8];
@@ -173,10 +173,10 @@ impl<'a> States<'a> {
             out.push((e.target == DEAD) as u8);
             write_act(&mut out, fsm, e.act);
         }
-        let mut refs: Vec<Vec<u8>> = state.refs.iter().map(|e| reference(fsm, e, node, self.local)).collect();
+        let mut refs: Vec<&Vec<u8>> = references.iter().collect();
         refs.sort_unstable();
         word(&mut out, refs.len() as u32);
-        refs.iter().for_each(|part| out.extend(part));
+        refs.iter().for_each(|part| out.extend_from_slice(part));
         if self.own(q) == 0 {
             out.push(fsm.counters);
             for &h in &rule.holes {
@@ -262,9 +262,10 @@ fn colours(
     let mut references = vec![];
     for q in 0..n {
         budget.tick()?;
-        shapes.push(all.shape(q, node));
-        all.successors(q).into_iter().for_each(|to| before[to].push(q as u32));
+        let first = references.len();
         references.extend(all.state(q).refs.iter().map(|e| reference(&all.rule(q).fsm, e, node, local)));
+        shapes.push(all.shape(q, node, &references[first..]));
+        all.successors(q).into_iter().for_each(|to| before[to].push(q as u32));
     }
     let mut reference = ranks(&references).into_iter();
     let parts: Vec<Vec<u32>> = (0..n).map(|q| reference.by_ref().take(all.state(q).refs.len()).collect()).collect();

@@ -76,21 +76,7 @@ impl Notation {
             }
             rest = later;
         }
-        match items.len() {
-            0 => Expr::Empty,
-            1 => items.remove(0),
-            _ => Expr::Seq(items),
-        }
-    }
-}
-
-/// One after the other, without what is empty.
-fn seq(items: impl IntoIterator<Item = Expr>) -> Expr {
-    let mut items: Vec<Expr> = items.into_iter().filter(|e| *e != Expr::Empty).collect();
-    match items.len() {
-        0 => Expr::Empty,
-        1 => items.remove(0),
-        _ => Expr::Seq(items),
+        Expr::joined(items)
     }
 }
 
@@ -131,7 +117,7 @@ impl<'a> Compiler<'a> {
         // Members have space around them.
         let members = kind == Kind::Object && form.item.is_some();
         let pad = || if form.padded.1 && !members { self.outer_space() } else { Expr::Empty };
-        seq([self.tell(&form, kind), pad(), e, pad(), self.options.notation.lit(form.close)])
+        Expr::joined([self.tell(&form, kind), pad(), e, pad(), self.options.notation.lit(form.close)])
     }
 
     fn tell(&self, form: &Form, kind: Kind) -> Expr {
@@ -166,13 +152,13 @@ impl<'a> Compiler<'a> {
         barred.extend(notation.excludes.iter().cloned());
         let text = without(text, &barred);
         // With what closes it, the text is a unit of its own, which all strings like it share.
-        let body = seq([text, pad(), close]);
-        let before = seq([open, pad()]);
+        let body = Expr::joined([text, pad(), close]);
+        let before = Expr::joined([open, pad()]);
         let body = match constant {
             true => body,
             false => Expr::Rule(self.add_rule("text".into(), Body::Expr(body))?),
         };
-        Ok(seq([before, body]))
+        Ok(Expr::joined([before, body]))
     }
 
     /// The strings of a constraint; `None` if there are none.
@@ -199,7 +185,9 @@ impl<'a> Compiler<'a> {
     /// An item of an array.
     pub(super) fn as_item(&self, e: Expr) -> Expr {
         match self.form().and_then(|form| form.item) {
-            Some((before, after)) => seq([self.options.notation.lit(before), e, self.options.notation.lit(after)]),
+            Some((before, after)) => {
+                Expr::joined([self.options.notation.lit(before), e, self.options.notation.lit(after)])
+            }
             None => e,
         }
     }
@@ -225,7 +213,7 @@ impl<'a> Compiler<'a> {
         if form.escapes.len() < 4 {
             let start = Expr::Class(vec![(b'A', b'Z'), (b'_', b'_'), (b'a', b'z')]);
             let next = Expr::Class(vec![(b'0', b'9'), (b'A', b'Z'), (b'_', b'_'), (b'a', b'z')]);
-            return seq([start, next.star()]);
+            return Expr::joined([start, next.star()]);
         }
         let mut ways = vec![Expr::Chars(unescaped())];
         ways.extend(form.escapes.iter().map(|e| Expr::lit(e.1)));
@@ -314,35 +302,36 @@ impl<'a> Compiler<'a> {
         if form.quote.is_some() {
             let list = self.comma_list(items, others, rule.order)?;
             let pad = self.space.pad.clone();
-            return Ok(seq([Expr::lit("{"), pad.clone(), list, pad, Expr::lit("}")]));
+            return Ok(Expr::joined([Expr::lit("{"), pad.clone(), list, pad, Expr::lit("}")]));
         }
         let members = match rule.order {
             PropertyOrder::Any => Expr::Alt(items.into_iter().map(|i| i.0).chain(others).collect()).star(),
             PropertyOrder::Declared => {
                 let items = items.into_iter().map(|(e, required)| if required { e } else { e.opt() });
                 let others = (!others.is_empty()).then(|| Expr::Alt(others).star());
-                seq(items.chain(others))
+                Expr::joined(items.chain(others))
             }
         };
-        Ok(seq([members, space]))
+        Ok(Expr::joined([members, space]))
     }
 
     /// A member, and the space before it.
     fn member(&self, form: &Form, name: Expr, value: Expr, again: Option<&str>) -> Expr {
         let notation = &self.options.notation;
         if form.quote.is_some() {
-            return seq([name, self.space.colon.clone(), value]);
+            return Expr::joined([name, self.space.colon.clone(), value]);
         }
         let space = self.outer_space();
-        let inner = if form.value.is_empty() { Expr::Empty } else { seq([space.clone(), notation.lit(form.value)]) };
+        let inner =
+            if form.value.is_empty() { Expr::Empty } else { Expr::joined([space.clone(), notation.lit(form.value)]) };
         let again = again.map_or(Expr::Empty, |text| notation.lit(text));
-        seq([space, notation.lit(form.name.0), name, notation.lit(form.name.1), inner, value, again])
+        Expr::joined([space, notation.lit(form.name.0), name, notation.lit(form.name.1), inner, value, again])
     }
 
     /// Members with commas between them; true: it must be there.
     fn comma_list(&mut self, items: Vec<(Expr, bool)>, others: Vec<Expr>, order: PropertyOrder) -> Result<Expr> {
         let comma = self.space.comma.clone();
-        let list = |one: Expr| seq([one.clone(), seq([comma.clone(), one]).star()]).opt();
+        let list = |one: Expr| Expr::joined([one.clone(), Expr::joined([comma.clone(), one]).star()]).opt();
         if order == PropertyOrder::Any {
             return Ok(list(Expr::Alt(items.into_iter().map(|i| i.0).chain(others).collect())));
         }
@@ -351,16 +340,16 @@ impl<'a> Compiler<'a> {
         let mut begins = vec![Expr::Empty];
         if !others.is_empty() {
             let other = Expr::Alt(others);
-            after = seq([comma.clone(), other.clone()]).star();
-            begins.push(seq([other, after.clone()]));
+            after = Expr::joined([comma.clone(), other.clone()]).star();
+            begins.push(Expr::joined([other, after.clone()]));
         }
         for (item, required) in items.into_iter().rev() {
             if required {
                 begins.clear();
             }
-            begins.push(seq([item.clone(), after.clone()]));
-            let next = seq([comma.clone(), item]);
-            let body = seq([if required { next } else { next.opt() }, after]);
+            begins.push(Expr::joined([item.clone(), after.clone()]));
+            let next = Expr::joined([comma.clone(), item]);
+            let body = Expr::joined([if required { next } else { next.opt() }, after]);
             after = Expr::Rule(self.add_rule("more members".into(), Body::Expr(body))?);
         }
         Ok(Expr::Alt(begins))

@@ -42,7 +42,7 @@ impl<'a> Compiler<'a> {
         let alike = self.alike_from(f);
         if alike == 0 {
             let atoms = self.all_atoms(f, 0)?;
-            if let Some(values) = self.finite_values(&atoms, Types::ALL)? {
+            if let Some(values) = self.finite_values(&atoms)? {
                 if values.len() <= UNIQUE {
                     return self.unique_values(f, &values).map(Unique::Listed);
                 }
@@ -162,7 +162,7 @@ impl<'a> Compiler<'a> {
 
     /// How many values satisfy a conjunction, [`MANY`] if at least so many; `None` if that cannot be told.
     fn number_of_values(&mut self, atoms: &[Atom], depth: u32) -> Result<Option<u64>> {
-        if let Some(values) = self.finite_values(atoms, Types::ALL)? {
+        if let Some(values) = self.finite_values(atoms)? {
             return Ok(Some(values.len() as u64));
         }
         let flat = self.flatten(atoms, Types::ALL)?;
@@ -296,10 +296,10 @@ impl<'a> Compiler<'a> {
         Ok(Some(self.opening(first)))
     }
 
-    /// The values of a conjunction that have some types, if they are finitely many by enumeration.
-    fn finite_values(&mut self, atoms: &[Atom], types: Types) -> Result<Option<Vec<Cow<'a, Value>>>> {
+    /// The values of a conjunction, if they are finitely many by enumeration.
+    fn finite_values(&mut self, atoms: &[Atom]) -> Result<Option<Vec<Cow<'a, Value>>>> {
         let mut out = vec![];
-        let flat = self.flatten(atoms, types)?;
+        let flat = self.flatten(atoms, Types::ALL)?;
         let list = if flat.values.is_some() || flat.choices.is_empty() {
             vec![flat]
         } else {

@@ -163,15 +163,6 @@ struct Planner<'v, 'a> {
     spelled: Vec<Vec<u8>>,
 }
 
-fn seq(items: impl IntoIterator<Item = Expr>) -> Expr {
-    let mut items: Vec<Expr> = items.into_iter().filter(|e| *e != Expr::Empty).collect();
-    match items.len() {
-        0 => Expr::Empty,
-        1 => items.remove(0),
-        _ => Expr::Seq(items),
-    }
-}
-
 fn alt(mut items: Vec<Expr>) -> Expr {
     match items.len() {
         1 => items.remove(0),
@@ -248,7 +239,7 @@ impl<'a> Planner<'_, 'a> {
         if ends.open {
             ways.push(Expr::Empty);
         }
-        seq([alt(ways), ends.after.clone().unwrap_or(Expr::Empty)])
+        Expr::joined([alt(ways), ends.after.clone().unwrap_or(Expr::Empty)])
     }
 
     fn ends(&self, tag: &Tag<'_>) -> Result<Ends> {
@@ -307,7 +298,7 @@ impl<'a> Planner<'_, 'a> {
                     }
                     items.push(self.expr(e, around, tail.filter(|_| last))?);
                 }
-                return Ok(seq(items));
+                return Ok(Expr::joined(items));
             }
             Format::Or(elements) => {
                 let ways = elements.iter().map(|e| self.expr(e, around, tail)).collect::<Result<Vec<_>>>()?;
@@ -324,7 +315,7 @@ impl<'a> Planner<'_, 'a> {
                     if *max != Some(0) {
                         let before = self.expr(content, around, None)?;
                         let last = self.expr(content, around, tail)?;
-                        ways.push(seq([before.repeat(min.saturating_sub(1), max.map(|m| m - 1)), last]));
+                        ways.push(Expr::joined([before.repeat(min.saturating_sub(1), max.map(|m| m - 1)), last]));
                     }
                     if *min == 0 {
                         ways.push(self.ending(tail));
@@ -337,12 +328,12 @@ impl<'a> Planner<'_, 'a> {
                 let tags = self.numbered(tags);
                 let all = if *at_least_one { Some(self.choice_of(&tags, &[], around)?) } else { None };
                 if let (Some(all), true) = (&all, *stop_after_first) {
-                    seq([all.clone()])
+                    Expr::joined([all.clone()])
                 } else {
                     let handlers = self.group(triggers, &tags, around, pointer)?;
                     let much = if *stop_after_first { Much::OneTag } else { Much::All };
                     let text = self.free(handlers, excludes, much, around, tail, pointer)?;
-                    return Ok(seq(all.into_iter().chain([text])));
+                    return Ok(Expr::joined(all.into_iter().chain([text])));
                 }
             }
             Format::Dispatch { rules, looped, excludes } => {
@@ -366,8 +357,8 @@ impl<'a> Planner<'_, 'a> {
                 let many = match stop_after_first {
                     true => one,
                     false => {
-                        let more = seq([self.string(separator), one.clone()]).star();
-                        seq([one, more])
+                        let more = Expr::joined([self.string(separator), one.clone()]).star();
+                        Expr::joined([one, more])
                     }
                 };
                 if *at_least_one {
@@ -400,7 +391,7 @@ impl<'a> Planner<'_, 'a> {
                     (true, true) => one,
                     (first, once) => {
                         let text = self.token_dispatch(except, vec![one.clone()], !once);
-                        seq(first.then_some(one).into_iter().chain([text]))
+                        Expr::joined(first.then_some(one).into_iter().chain([text]))
                     }
                 }
             }
@@ -411,12 +402,12 @@ impl<'a> Planner<'_, 'a> {
                 for (i, (token, node)) in rules.iter().enumerate() {
                     let id = self.token(token, &format!("{pointer}/rules/{i}/0"))?;
                     except.push(id);
-                    ways.push(seq([Expr::Token(id), self.expr(node, around, None)?]));
+                    ways.push(Expr::joined([Expr::Token(id), self.expr(node, around, None)?]));
                 }
                 self.token_dispatch(except, ways, *looped)
             }
         };
-        Ok(seq([body, self.ending(tail)]))
+        Ok(Expr::joined([body, self.ending(tail)]))
     }
 
     fn source(&mut self, content: Content, text: Cow<'a, str>, pointer: String) -> Expr {

@@ -89,7 +89,7 @@ impl Numbers {
 }
 
 impl Matcher {
-    /// Take the tokens out of a row that would repeat a string. `None`: a memo is missing.
+    /// Take the tokens out of a row that would repeat a value. `None`: a memo is missing.
     pub(crate) fn withhold_repeats(
         &self,
         access: &mut Access<'_>,
@@ -147,8 +147,9 @@ impl Matcher {
         strings.back_to(&step.place);
         let (quoted, vocab) = (self.grammar().tokens.quoted(), &self.grammar().tokens.vocab);
         let inside = step.place.is_inside();
-        let near = match strings.item(&step.place) {
-            Some(item) => strings.is_like_another(&step.place, &item),
+        let item = strings.item(&step.place);
+        let near = match &item {
+            Some(item) => strings.is_like_another(&step.place, item),
             None => strings.may_begin(&step.place),
         };
         let ending = if inside { &quoted.ending_quoted } else { &quoted.ending };
@@ -160,12 +161,12 @@ impl Matcher {
         };
         let as_tokens = access.takes_tokens(step.set)?;
         let begun = self.begin_token(access, step)?;
-        let in_item = strings.item(&step.place).is_some();
         let mut numbers: Option<Numbers> = None;
         let mut seen: FxHashMap<(u32, &[u8]), bool> = FxHashMap::default();
         let mut events = VecDeque::new();
-        let every = |word: usize| suspects.map_or(u32::MAX, |s| s.get(word).copied().unwrap_or(0));
-        let words: Vec<(usize, u32)> = row.iter().enumerate().map(|(i, w)| (i, w & every(i))).collect();
+        let tried = |word: usize| suspects.map_or(u32::MAX, |s| s.get(word).copied().unwrap_or(0));
+        let words = row.iter().enumerate().map(|(word, bits)| (word, bits & tried(word)));
+        let words: Vec<(usize, u32)> = words.filter(|w| w.1 != 0).collect();
         for (word, mut bits) in words {
             while bits != 0 {
                 let bit = bits.trailing_zeros();
@@ -175,7 +176,7 @@ impl Matcher {
                 if suspects.is_none() && !inside {
                     // Strings among the items were looked at before.
                     let string = text.first() == Some(&b'"') && quoted.ending_quoted[word] >> bit & 1 == 0;
-                    if string && !in_item {
+                    if string && item.is_none() {
                         continue;
                     }
                     if Numbers::is_part(strings.scalar(&step.place), text) {

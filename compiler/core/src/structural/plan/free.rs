@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::{alt, seq, Around, Ends, Part, Planner};
+use super::{alt, Around, Ends, Part, Planner};
 use crate::error::{CompileError, Result};
 use crate::ir::{pattern_expr, Body, DispatchRule, Expr, Grammar, Rule, RuleId, TokenRuns};
 use crate::structural::format::{End, Format, Node};
@@ -62,7 +62,7 @@ impl<'a> Planner<'_, 'a> {
         }
         let ending = (much == Much::OneTag).then(|| alt(ends));
         let text = self.dispatch(&triggers, ending, stops, excludes, (much, tail.open), pointer);
-        Ok(seq([text, tail.after.clone().unwrap_or(Expr::Empty)]))
+        Ok(Expr::joined([text, tail.after.clone().unwrap_or(Expr::Empty)]))
     }
 
     fn dispatch(
@@ -76,7 +76,7 @@ impl<'a> Planner<'_, 'a> {
     ) -> Expr {
         let once = much == Much::OneTag;
         let after = |e: &Expr| match (&ending, e) {
-            (Some(ending), e) if *e != Expr::Never => seq([e.clone(), ending.clone()]),
+            (Some(ending), e) if *e != Expr::Never => Expr::joined([e.clone(), ending.clone()]),
             _ => e.clone(),
         };
         // Handlers are parts of their own, so that the text's automaton knows nothing of them.
@@ -166,12 +166,12 @@ impl<'a> Planner<'_, 'a> {
         let Some(tail) = tail else { return Ok(bounded(most, &barred, None)) };
         let mut ways = vec![];
         for end in &tail.texts {
-            ways.push(seq([bounded(most, &barred, Some((end, &tail.texts))), pattern_expr(end)]));
+            ways.push(Expr::joined([bounded(most, &barred, Some((end, &tail.texts))), pattern_expr(end)]));
         }
         if tail.open {
             ways.push(bounded(most, &barred, None));
         }
-        Ok(seq([alt(ways), tail.after.clone().unwrap_or(Expr::Empty)]))
+        Ok(Expr::joined([alt(ways), tail.after.clone().unwrap_or(Expr::Empty)]))
     }
 
     /// Free text that is read by tokens, without `except`.
@@ -198,8 +198,8 @@ impl<'a> Planner<'_, 'a> {
         match (&free, looped) {
             // One token at a time or a tag: the same, and smaller.
             (Expr::Repeat { body, .. }, true) => Expr::alt([(**body).clone()].into_iter().chain(tags)).star(),
-            (_, true) => seq([free.clone(), seq([Expr::Alt(tags), free]).star()]),
-            (_, false) => seq([free, Expr::Alt(tags).opt()]),
+            (_, true) => Expr::joined([free.clone(), Expr::joined([Expr::Alt(tags), free]).star()]),
+            (_, false) => Expr::joined([free, Expr::Alt(tags).opt()]),
         }
     }
 
@@ -213,7 +213,7 @@ impl<'a> Planner<'_, 'a> {
 fn bounded(most: u32, barred: &[Vec<u8>], end: Option<(&Vec<u8>, &[Vec<u8>])>) -> Expr {
     let text = Expr::Chars(vec![(0, 0xd7ff), (0xe000, 0x10ffff)]).repeat(0, Some(most));
     let any = || Expr::Class(vec![(0, 255)]).star();
-    let mut not: Vec<Expr> = barred.iter().map(|b| seq([any(), Expr::Bytes(b.clone()), any()])).collect();
+    let mut not: Vec<Expr> = barred.iter().map(|b| Expr::joined([any(), Expr::Bytes(b.clone()), any()])).collect();
     if let Some((end, ends)) = end {
         for other in ends {
             // The text ends with the beginning of an end that what follows would complete too early.
@@ -222,7 +222,7 @@ fn bounded(most: u32, barred: &[Vec<u8>], end: Option<(&Vec<u8>, &[Vec<u8>])>) -
                 rest.len() < end.len() && end.starts_with(rest)
                     || rest.len() == end.len() && rest == end.as_slice() && other != end
             });
-            not.extend(early.map(|k| seq([any(), Expr::Bytes(other[..k].to_vec())])));
+            not.extend(early.map(|k| Expr::joined([any(), Expr::Bytes(other[..k].to_vec())])));
         }
     }
     match not.is_empty() {

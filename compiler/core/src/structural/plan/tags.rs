@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::free::{ends_free, shortest};
-use super::{alt, seq, Around, Ends, Part, Planner, TagPlan};
+use super::{alt, Around, Ends, Part, Planner, TagPlan};
 use crate::error::{CompileError, Result};
 use crate::ir::{pattern_expr, token_in_pattern, Body, Expr, Grammar, Rule};
 use crate::structural::format::{Begin, Tag};
@@ -16,7 +16,7 @@ impl<'a> Planner<'_, 'a> {
             Begin::Token(token) => Expr::Token(self.token(token, &format!("{}/begin", tag.pointer))?),
         };
         self.tags += 1;
-        Ok(seq([begin, self.inside(tag, around, tail)?]))
+        Ok(Expr::joined([begin, self.inside(tag, around, tail)?]))
     }
 
     /// The content of a tag, its end, and the tail after it.
@@ -65,7 +65,7 @@ impl<'a> Planner<'_, 'a> {
         let outer = around.depth == 0;
         let ways = choices.into_iter().map(|(head, tags)| {
             let choice = self.hole(Part::Choice { tags, outer });
-            seq([pattern_expr(&head), choice])
+            Expr::joined([pattern_expr(&head), choice])
         });
         Ok(alt(ways.collect()))
     }
