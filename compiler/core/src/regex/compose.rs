@@ -278,8 +278,12 @@ impl<'a> Composer<'a> {
         push(Side::Edge, Side::Any, around(Some(&first), None, f));
         push(Side::Any, Side::Edge, around(None, Some(&last), l));
         push(Side::Edge, Side::Edge, around(Some(&first), Some(&last), f || l));
-        if min <= 1 || f || l || o || nullable(&middle) {
+        // Beside an iteration that is the whole string stand only empty ones; an empty one of its own kind is the whole
+        // string too, so it stands beside other empty ones only.
+        if min <= 1 || f || l || nullable(&middle) {
             push(Side::Edge, Side::Edge, only);
+        } else if o {
+            push(Side::Edge, Side::Edge, Expr::Empty);
         }
         merge(out)
     }

@@ -219,6 +219,23 @@ fn repeats() {
     assert_eq!(e, Expr::Chars(vec![(97, 122)]).repeat(2, Some(100_000)));
 }
 
+/// Every loop over two kinds of iteration, each bound to the start, the end, both or neither, empty or not or perhaps.
+#[test]
+fn anchored_loops() {
+    let mut kinds = vec![];
+    for (start, end) in [("", ""), ("^", ""), ("", "$"), ("^", "$")] {
+        kinds.extend(["", "a", "a*", "b?a"].map(|body| format!("{start}{body}{end}")));
+    }
+    for (i, one) in kinds.iter().enumerate() {
+        for other in &kinds[i..] {
+            for count in ["*", "+", "{2}", "{2,}", "{2,3}", "{3,}"] {
+                check(&format!("(?:{one}|{other}){count}"), "ab", 3);
+                check(&format!("^b(?:{one}|{other}){count}|(?:{one}|{other}){count}a$"), "ab", 3);
+            }
+        }
+    }
+}
+
 #[test]
 fn word_edges() {
     for p in [
