@@ -29,3 +29,9 @@ pub use limits::{Budget, Limits};
 ///
 /// 2: mask-cache entries written by version 1 may lack tokens where a counted class overlaps with what follows it.
 pub const FORMAT_VERSION: u32 = 2;
+
+/// Version of what sources are lowered to. Hashed into the keys of manifests, so that a mended front end finds none of
+/// the manifests its predecessor stored, and all of the units and entries.
+///
+/// 1: loops over anchors (`(?:^a*$){2,}`) no longer match more than they should.
+pub const LOWERING_VERSION: u32 = 1;

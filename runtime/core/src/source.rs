@@ -1,7 +1,7 @@
 //! The identity of a source outside of the process: kind, options, text.
 
 use gramary_compiler::unit::Digest;
-use gramary_compiler::FORMAT_VERSION;
+use gramary_compiler::{FORMAT_VERSION, LOWERING_VERSION};
 
 use crate::engine::{SchemaOptions, Source};
 
@@ -64,6 +64,7 @@ impl Source {
         let mut h = blake3::Hasher::new();
         h.update(b"source");
         h.update(&FORMAT_VERSION.to_le_bytes());
+        h.update(&LOWERING_VERSION.to_le_bytes());
         for part in [self.kind().as_bytes(), options.as_bytes(), text] {
             h.update(&(part.len() as u64).to_le_bytes());
             h.update(part);

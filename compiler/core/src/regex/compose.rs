@@ -216,6 +216,9 @@ impl<'a> Composer<'a> {
     }
 
     fn parts_of_repeat(&mut self, body: &Node, min: u32, max: Option<u32>) -> Result<Vec<Part>> {
+        if max == Some(0) {
+            return Ok(vec![Part::of(vec![])]);
+        }
         let mut parts = self.parts(body)?;
         if parts.iter().all(Part::free) {
             let body = alt(parts.into_iter().map(|p| seq(p.items)).collect());

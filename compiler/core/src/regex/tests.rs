@@ -228,7 +228,7 @@ fn anchored_loops() {
     }
     for (i, one) in kinds.iter().enumerate() {
         for other in &kinds[i..] {
-            for count in ["*", "+", "{2}", "{2,}", "{2,3}", "{3,}"] {
+            for count in ["*", "+", "{0}", "{1}", "{2}", "{0,2}", "{2,}", "{2,3}", "{3,}"] {
                 check(&format!("(?:{one}|{other}){count}"), "ab", 3);
                 check(&format!("^b(?:{one}|{other}){count}|(?:{one}|{other}){count}a$"), "ab", 3);
             }
