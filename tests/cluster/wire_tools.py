@@ -1,19 +1,23 @@
-"""What the tests of the wire share: servers for the length of a test, and certificates."""
+"""What the tests of the wire share: servers for the length of a test, what is asked of them, and certificates."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from gramary.cluster.peer import SourceItem
 from gramary.cluster.wire.client import GrpcPeer
 from gramary.cluster.wire.node import Node
 from gramary.cluster.wire.security import Tls
 from gramary.cluster.wire.server import WireServer
-from tests.cluster.memory_node import MemoryNode
+from tests.cluster.memory_node import MemoryNode, digest
+
+SOURCE = SourceItem(digest("s"), "regex", "", b"s")
+"""A source that a memory node compiles to a unit."""
 
 
 @asynccontextmanager
@@ -41,6 +45,14 @@ def both(test: Callable[[MemoryNode, GrpcPeer], Coroutine[Any, Any, None]], **op
             await test(node, peer)
 
     run(whole)
+
+
+async def collect(items: AsyncIterable[Any], into: list[Any] | None = None) -> list[Any]:
+    """All items; those that came before an error are in `into`."""
+    into = [] if into is None else into
+    async for item in items:
+        into.append(item)
+    return into
 
 
 class Authority:
