@@ -11,6 +11,10 @@ from gramary.cluster.records import Key, Kind, Record
 
 TOKENIZER = bytes(range(32))
 
+MIB = 1 << 20
+BUDGET = 256 * MIB
+"""Of a store that is to keep everything."""
+
 
 def digest(name: object) -> bytes:
     """32 bytes that depend on `name`."""
@@ -47,3 +51,16 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root
     )
+
+
+def finish(process: subprocess.Popen[str], given: str = "") -> str:
+    """Wait for the end of a process of which lines were read; the rest of what it printed."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process:
+        process.stdin.write(given)
+        process.stdin.close()
+        out, err = process.stdout.read(), process.stderr.read()
+    assert process.returncode == 0, f"{process.returncode}: {err}"
+    return out

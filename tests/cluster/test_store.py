@@ -24,9 +24,8 @@ from gramary.cluster.store.layout import (
     is_sound,
     stored_key,
 )
-from tests.cluster.store_tools import TOKENIZER, digest, entry, payload_of, unit
+from tests.cluster.store_tools import BUDGET, TOKENIZER, digest, entry, payload_of, unit
 
-BUDGET = 1 << 28
 SLOTS = st.one_of(
     st.binary(min_size=1, max_size=64), st.lists(st.sampled_from(b"\0\1\xff"), min_size=1, max_size=64).map(bytes)
 )

@@ -14,9 +14,7 @@ from gramary.cluster.store import LiveStore, Reads, StoreFull, open_reader, seal
 from gramary.cluster.store import reader as reading
 from gramary.cluster.store.layout import group_of, stored_key
 from gramary.cluster.store.ledger import Ledger
-from tests.cluster.store_tools import TOKENIZER, children, digest, entry, manifest, unit
-
-MIB = 1 << 20
+from tests.cluster.store_tools import MIB, TOKENIZER, children, digest, entry, manifest, unit
 
 
 def group(record: Record) -> bytes:

@@ -21,9 +21,8 @@ from gramary.cluster.store.transfer import MAGIC, export_records, import_records
 from gramary.cluster.store.verify import verify
 from gramary.compiler import Tokenizer, Vocabulary
 from gramary.runtime._core import Compiler
-from tests.cluster.store_tools import digest, entry, manifest, unit
+from tests.cluster.store_tools import BUDGET, digest, entry, manifest, unit
 
-BUDGET = 1 << 28
 SCHEMAS: list[Any] = [
     {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "yz"]}}, "required": ["a"]},
     {"$ref": "#/$defs/t", "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}},
