@@ -331,6 +331,15 @@ class Environment:
                 total += stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
             return total
 
+    def reader_transactions(self) -> list[int | None]:
+        """The transaction of each slot in LMDB's table of readers, `None` for idle ones."""
+        slots: list[int | None] = []
+        for line in self.handle.readers().splitlines():
+            parts = line.split()
+            if len(parts) == 3 and parts[0].isdigit():
+                slots.append(int(parts[2]) if parts[2].isdigit() else None)
+        return slots
+
     @classmethod
     def _forked(cls) -> None:
         """In a child: nothing here is its own. What is not in use can be let go of; the rest is never touched."""

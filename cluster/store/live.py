@@ -1,4 +1,8 @@
-"""The writer of a node's store."""
+"""The writer of a node's store: what it commits, removes, evicts and tidies.
+
+What it knows of what is there is in its books (`books`), what goes is the ledger's choice (`ledger`), how much may stay
+is the room's (`room`), and whether the file can be trusted at the start is the claim's (`claim`).
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,9 @@ import contextlib
 import logging
 import os
 import shutil
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Literal
 
@@ -17,6 +20,8 @@ import lmdb
 
 from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.store import paths
+from gramary.cluster.store.batch import Encoded, batches
+from gramary.cluster.store.books import Books, Changes, Children
 from gramary.cluster.store.claim import CheckAt, Claim, next_name
 from gramary.cluster.store.environment import MAP_BYTES, Environment, cannot_write, translated
 from gramary.cluster.store.errors import DiskFull, StoreClosed, StoreError, StoreFull
@@ -24,29 +29,20 @@ from gramary.cluster.store.feed import Feed, News
 from gramary.cluster.store.layout import (
     HeaderError,
     decode_header,
-    encode_value,
     encoded_key,
     group_of,
     is_sound,
     page_bytes_of,
     stored_key,
 )
-from gramary.cluster.store.ledger import Group, Ledger
+from gramary.cluster.store.ledger import Ledger
 from gramary.cluster.store.reader import Reads, _walk
 from gramary.cluster.store.room import Room
 from gramary.cluster.store.stats import PutResult, StoreStats
 
 log = logging.getLogger(__name__)
 
-Children = Callable[[bytes], Sequence[bytes]]
-"""From a manifest's payload to the digests of the units that it needs."""
-
-_GROUP = struct.Struct("<IQQI")  # last use, bytes, cost, values
-_BATCH_VALUES = 1024
-_BATCH_BYTES = 32 << 20
 _REMOVED_AT_ONCE = 64
-_COARSE_S = 60
-"""Last uses are persisted when they are off by this much."""
 
 
 class LiveStore(Reads):
@@ -96,12 +92,8 @@ class LiveStore(Reads):
         """Stored keys that no sealed generation has; `None`: unknown, the next one is a full copy."""
         self.writing = threading.RLock()
         self.sealing = threading.Lock()
-        self._children = children
-        self._pinned = children is None
         self._sync_at = 0.0
         self._dirty = False
-        self._used: set[bytes] = set()
-        self._persisted_at = time.monotonic()
         try:
             self._claim = Claim(self.path)
         except OSError as error:
@@ -112,9 +104,7 @@ class LiveStore(Reads):
             self._environment = opened.environment
             self.counters.wiped += opened.wiped
             self._quarantine = self._claim.quarantine()
-            self._load_ledger()
-            self._clock_base = max([int(time.time()), *(group.last_use for group in self.ledger.groups.values())])
-            self._clock_start = time.monotonic()
+            self._books = Books(self.ledger, opened.environment, children)
             self.room.make_ballast()
             self._sync_at = time.monotonic() + self.sync_every_s
             if opened.scrub:
@@ -124,13 +114,6 @@ class LiveStore(Reads):
             if isinstance(error, OSError):
                 raise cannot_write(self.path, error) from error
             raise
-
-    def _load_ledger(self) -> None:
-        with self._environment.handle.begin(db=self._environment.groups) as txn:
-            for group, data in txn.cursor():
-                if len(data) == _GROUP.size and len(group) in (37, 69):
-                    last_use, size, cost_ns, count = _GROUP.unpack(data)
-                    self.ledger.load(bytes(group), Group(last_use, size, cost_ns, count))
 
     def _open(self) -> tuple[Environment, ...]:
         return (self._environment,)
@@ -156,7 +139,7 @@ class LiveStore(Reads):
             if self._closed:
                 return
             try:
-                self._persist_uses()
+                self._dirty |= self._books.persist_uses(self._environment)
                 self.sync()
                 self.room.ease()
                 with contextlib.suppress(OSError):  # then the next writer verifies what it finds
@@ -180,95 +163,80 @@ class LiveStore(Reads):
         """
         result = PutResult()
         stored = known = 0
-        for batch in _batches(records):
+        for batch in batches(records):
             with self.writing:
                 one = self._put(batch)
             stored, known = stored + one.stored, known + one.known
             result.refused.extend(one.refused)
         return PutResult(stored, known, result.refused)
 
-    def _put(self, batch: list[tuple[Record, bytes, bytes, bytes]]) -> PutResult:
+    def _put(self, batch: list[Encoded]) -> PutResult:
         environment = self._writable()
         result = PutResult()
         if self._quarantine:
-            held = [item for item in batch if item[0].origin in self._quarantine]
-            result.refused.extend((item[0].key, "quarantined") for item in held)
+            held = [item for item in batch if item.record.origin in self._quarantine]
+            result.refused.extend((item.record.key, "quarantined") for item in held)
             self.counters.refused += len(held)
-            batch = [item for item in batch if item[0].origin not in self._quarantine]
-        self._make_room(sum(page_bytes_of(stored, len(value)) for _, _, stored, value in batch))
+            batch = [item for item in batch if item.record.origin not in self._quarantine]
+        self._make_room(sum(item.page_bytes for item in batch))
         now = self.clock()
-        new: list[tuple[Record, bytes, int]] = []
-        changes: dict[bytes, Group] = {}
+        new: list[Encoded] = []
+        changes = Changes(self.ledger, now)
         known = healed = 0
         conflicts: list[Key] = []
         try:
             with environment.writing() as txn:
-                for record, raw, stored, value in batch:
-                    size = page_bytes_of(stored, len(value))
-                    if txn.put(stored, value, overwrite=False):
-                        new.append((record, stored, size))
-                        self._note(changes, stored, size, record.cost_ns, 1, now)
+                for item in batch:
+                    if txn.put(item.stored, item.value, overwrite=False):
+                        new.append(item)
+                        changes.note(item.stored, item.page_bytes, item.record.cost_ns, 1)
                         continue
-                    there = txn.get(stored, default=b"")
-                    verdict = self._compare(there, value, raw, stored)
+                    there = txn.get(item.stored, default=b"")
+                    verdict = self._compare(there, item)
                     if verdict == "same":
                         known += 1
                     elif verdict == "damaged":
                         healed += 1
-                        self._note(changes, stored, size - page_bytes_of(stored, len(there)), 0, 0, now)
-                        txn.put(stored, value)
+                        changes.note(item.stored, item.page_bytes - page_bytes_of(item.stored, len(there)), 0, 0)
+                        txn.put(item.stored, item.value)
                     else:
-                        conflicts.append(record.key)
-                for group, figures in changes.items():
-                    txn.put(group, _packed(figures), db=environment.groups)
+                        conflicts.append(item.record.key)
+                changes.write(txn, environment.groups)
         except (StoreFull, DiskFull) as error:
             self._count_full(error)
             raise
         self._committed(environment)
-        for record, stored, size in new:
-            self.ledger.add(group_of(stored), size, record.cost_ns, now)
-            self._checked.add(stored)
-            self._damaged.pop(stored, None)
+        for item in new:
+            group = group_of(item.stored)
+            self.ledger.add(group, item.page_bytes, item.record.cost_ns, now)
+            self._checked.add(item.stored)
+            self._damaged.pop(item.stored, None)
             if self.unsealed is not None:
-                self.unsealed.add(stored)
-            if record.key.kind is Kind.MANIFEST and self._pinned:
-                self._pin(group_of(stored), record.payload)
-        for _, _, stored, _ in batch:
-            if self.ledger.touch(group_of(stored), now):
-                self._used.add(group_of(stored))
+                self.unsealed.add(item.stored)
+            if item.record.key.kind is Kind.MANIFEST:
+                self._books.pin(group, item.record.payload)
+        for item in batch:
+            self._books.use(group_of(item.stored), now)
         self.counters.stored += len(new)
-        self.counters.stored_bytes += sum(len(record.payload) for record, _, _ in new)
+        self.counters.stored_bytes += sum(len(item.record.payload) for item in new)
         self.counters.known += known
         self.counters.healed += healed
         self.counters.conflicts += len(conflicts)
         for key in conflicts:
             log.error("another payload for %s %s was refused", key.kind.name, key.digest.hex())
         result.refused.extend((key, "conflict") for key in conflicts)
-        self.feed.add([record.key for record, _, _ in new])
+        self.feed.add([item.record.key for item in new])
         return PutResult(len(new), known + healed, result.refused)
 
-    def _note(self, changes: dict[bytes, Group], stored: bytes, size: int, cost_ns: int, count: int, now: int) -> None:
-        group = group_of(stored)
-        figures = changes.get(group)
-        if figures is None:
-            old = self.ledger.groups.get(group)
-            figures = Group(now) if old is None else Group(now, old.size, old.cost_ns, old.count)
-            changes[group] = figures
-        figures.size += size
-        figures.cost_ns += cost_ns
-        figures.count += count
-
-    def _compare(
-        self, there: memoryview | bytes, value: bytes, raw: bytes, stored: bytes
-    ) -> Literal["same", "other", "damaged"]:
+    def _compare(self, there: memoryview | bytes, item: Encoded) -> Literal["same", "other", "damaged"]:
         try:
-            old = decode_header(there, raw)
-            if stored not in self._checked and not is_sound(there, old):
+            old = decode_header(there, item.raw)
+            if item.stored not in self._checked and not is_sound(there, old):
                 return "damaged"
         except HeaderError:
             return "damaged"
-        new = decode_header(memoryview(value), raw)
-        self._checked.add(stored)
+        new = decode_header(memoryview(item.value), item.raw)
+        self._checked.add(item.stored)
         return "same" if (old.length, old.checksum) == (new.length, new.checksum) else "other"
 
     def _committed(self, environment: Environment) -> None:
@@ -358,8 +326,7 @@ class LiveStore(Reads):
     def _remove_batch(self, batch: list[bytes]) -> int:
         environment = self._writable()
         gone: list[tuple[bytes, int, int]] = []
-        changes: dict[bytes, Group] = {}
-        now = self.clock()
+        changes = Changes(self.ledger, self.clock(), removing=True)
         with environment.writing() as txn:
             for stored in batch:
                 value = txn.get(stored)
@@ -367,15 +334,9 @@ class LiveStore(Reads):
                     continue
                 size, cost_ns = page_bytes_of(stored, len(value)), int.from_bytes(value[16:24], "little")
                 gone.append((stored, size, cost_ns))
-                self._note(changes, stored, -size, -cost_ns, -1, now)
+                changes.note(stored, -size, -cost_ns, -1)
                 txn.delete(stored)
-            for group, figures in changes.items():
-                if figures.count <= 0:
-                    txn.delete(group, db=environment.groups)
-                else:
-                    old = self.ledger.groups.get(group)
-                    figures.last_use = old.last_use if old is not None else now
-                    txn.put(group, _packed(figures), db=environment.groups)
+            changes.write(txn, environment.groups)
         self._committed(environment)
         for stored, size, cost_ns in gone:
             self.ledger.drop(group_of(stored), size, cost_ns)
@@ -400,44 +361,14 @@ class LiveStore(Reads):
 
     def clock(self) -> int:
         """Seconds that never run backwards, whatever becomes of the machine's clock."""
-        return self._clock_base + int(time.monotonic() - self._clock_start)
+        return self._books.clock()
 
     def touch(self, keys: Iterable[Key]) -> None:
         """These were used, here or by a reader (`StoreReader.touched`)."""
         now = self.clock()
         with self.writing:
             for key in keys:
-                group = group_of(stored_key(key.encode()))
-                if self.ledger.touch(group, now):
-                    self._used.add(group)
-
-    def _persist_uses(self) -> None:
-        used, self._used = self._used, set()
-        self._persisted_at = time.monotonic()
-        known = [(group, self.ledger.groups[group]) for group in sorted(used) if group in self.ledger.groups]
-        if known:
-            with contextlib.suppress(DiskFull, StoreFull), self._writable().writing() as txn:
-                for group, figures in known:
-                    txn.put(group, _packed(figures), db=self._environment.groups)
-            self._dirty = True
-
-    def _pin(self, manifest: bytes, payload: bytes) -> None:
-        if self._children is None:
-            return
-        try:
-            units = [bytes(unit) for unit in self._children(payload)]
-        except Exception as error:
-            log.warning("a manifest cannot be read, and pins nothing: %s", error)
-            units = []
-        self.ledger.pin(manifest, [unit for unit in units if len(unit) == 32])
-
-    def _load_pins(self) -> None:
-        if not self._pinned:
-            self._pinned = True
-            for key in list(self.keys(Kind.MANIFEST)):
-                blob = self.get(key)
-                if blob is not None:
-                    self._pin(group_of(stored_key(key.encode())), bytes(blob))
+                self._books.use(group_of(stored_key(key.encode())), now)
 
     def evict(self, needed: int | None = None, *, grace_s: int | None = None) -> int:
         """Evict down to the low watermark if the high one is passed, or until `needed` bytes are free.
@@ -454,7 +385,7 @@ class LiveStore(Reads):
                     needed = live - int(self.low_ratio * self.room.budget_bytes)
                 elif not self.ledger.marked:
                     return 0
-            self._load_pins()
+            self._books.read_pins(self)
             for key in self.touched():
                 self.ledger.touch(group_of(stored_key(key.encode())), now)
             if needed is not None:
@@ -483,8 +414,8 @@ class LiveStore(Reads):
             if self._damaged:
                 self.recheck(self.damaged())
             self.touch(self.touched())
-            if time.monotonic() - self._persisted_at >= _COARSE_S:
-                self._persist_uses()
+            if self._books.uses_are_due():
+                self._dirty |= self._books.persist_uses(environment)
             self.evict()
             self.room.make_ballast()
             if time.monotonic() >= self._sync_at:
@@ -569,7 +500,7 @@ class LiveStore(Reads):
         """Counters and gauges, as of now."""
         with self._holding() as (environment,):
             info = environment.handle.info()
-            slots = _reader_transactions(environment.handle.readers())
+            slots = environment.reader_transactions()
             with environment.handle.begin() as txn:
                 values = txn.stat(environment.values)["entries"]
                 live = environment.live_bytes(txn)
@@ -590,43 +521,8 @@ class LiveStore(Reads):
         return StoreStats(**given)
 
 
-def _batches(records: Iterable[Record]) -> Iterator[list[tuple[Record, bytes, bytes, bytes]]]:
-    batch: list[tuple[Record, bytes, bytes, bytes]] = []
-    size = 0
-    for record in records:
-        raw = record.key.encode()
-        stored = stored_key(raw)
-        value = encode_value(record, raw, stored)
-        batch.append((record, raw, stored, value))
-        size += len(value)
-        if size >= _BATCH_BYTES or len(batch) >= _BATCH_VALUES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def _packed(figures: Group) -> bytes:
-    return _GROUP.pack(
-        figures.last_use & 0xFFFFFFFF,
-        max(figures.size, 0),
-        min(max(figures.cost_ns, 0), (1 << 64) - 1),
-        max(figures.count, 0),
-    )
-
-
 def _is_good(value: memoryview, raw: bytes) -> bool:
     try:
         return is_sound(value, decode_header(value, raw))
     except HeaderError:
         return False
-
-
-def _reader_transactions(text: str) -> list[int | None]:
-    """From LMDB's table of readers: the transaction of each slot, `None` for idle ones."""
-    slots: list[int | None] = []
-    for line in text.splitlines():
-        parts = line.split()
-        if len(parts) == 3 and parts[0].isdigit():
-            slots.append(int(parts[2]) if parts[2].isdigit() else None)
-    return slots

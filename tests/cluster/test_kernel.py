@@ -106,7 +106,8 @@ def test_keys_tell_sources_apart() -> None:
     source = Source("json_schema", text, property_order="any")
     again = Source.from_parts(source.kind, source.options, source.text)
     assert again.key == source.key
-    # The same on every machine: a change here loses every stored manifest, so raise FORMAT_VERSION or LOWERING_VERSION with it.
+    # The same on every machine: a change here loses every stored manifest, so raise FORMAT_VERSION or
+    # LOWERING_VERSION with it.
     assert Source("regex", "a+").key.hex() == "663ad5d38aabbdac7210f6fb7a856e4e4ef25920a28280b64b9d9c7609185f1f"
     with pytest.raises(ValueError, match="no kind of source"):
         Source.from_parts("poem", "{}", b"")

@@ -22,7 +22,7 @@ def group(record: Record) -> bytes:
 
 
 def advance(store: LiveStore, seconds: float) -> None:
-    store._clock_start -= seconds
+    store._books._clock_start -= seconds
 
 
 def kept(store: LiveStore) -> set[Key]:
