@@ -15,7 +15,7 @@ from gramary.runtime._core import Compiler, Vocabulary
 from . import strategies as ir
 from .oracle import brute_force, mask
 from .reference import Reference
-from .reference_distinct import DistinctState
+from .reference.distinct import DistinctState
 
 WORDS = [
     b'["',

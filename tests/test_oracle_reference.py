@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from . import strategies as ir
 from .reference import Reference, Special
-from .trees import SCALARS, Characters, Forest
+from .reference.trees import SCALARS, Characters, Forest
 
 Words = frozenset[bytes]
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from .reference import Reference, State
+from .recogniser import Reference, State
 
 #: What that search writes: the closing quote, then what the tests' strings are made of, escapes included.
 WRITTEN = b'"abu0612'

@@ -1,9 +1,23 @@
-"""The trees that the reference works on: interned expressions over bytes, and characters as such expressions."""
+"""The trees that the reference works on: interned expressions over symbols, and characters as such expressions."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Special:
+    """A special token as an input symbol. Bytes are plain integers."""
+
+    token: int
+
+
+Symbol = int | Special
+
+#: What a reference names: ("rule", id), ("string", min, max) or ("guarded", bytes, callee).
+Callee = tuple[Any, ...]
 
 Ranges = list[tuple[int, int]]
 
