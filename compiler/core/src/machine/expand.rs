@@ -1,4 +1,4 @@
-//! Prediction: what a set's kernel implies, worked out on first use.
+//! Prediction: what a set's kernel implies, worked out on first use; and what an item predicts through its holes.
 
 use smallvec::SmallVec;
 
@@ -7,6 +7,14 @@ use crate::fsm::{Callee, NONE};
 use crate::unit::Unit;
 
 impl Machine {
+    /// [`Machine::expand`], if that was not done yet.
+    #[inline]
+    pub(super) fn ensure(&mut self, set: u32) {
+        if !self.sets[set as usize].expanded {
+            self.expand(set);
+        }
+    }
+
     /// Derive what a set's kernel predicts: the items that scan, who waits for whom, the live bytes.
     pub(super) fn expand(&mut self, set: u32) {
         let kernel: SmallVec<[Item; 8]> = SmallVec::from_slice(self.kernels.get(set));
@@ -145,5 +153,32 @@ impl Machine {
             self.sets[set as usize].expanded = false;
         }
         self.intern_fresh()
+    }
+
+    /// Whether an item stands before a hole.
+    pub fn at_hole(&self, item: Item) -> bool {
+        let unit = &self.nodes[item.node as usize].unit;
+        unit.own_refs(item.state).iter().any(|r| matches!(unit.callees[r.callee as usize], Callee::Hole(_)))
+    }
+
+    /// What an item that stands before holes predicts through them, as items of their own.
+    pub fn hole_starts(&mut self, item: Item) -> Vec<Item> {
+        let unit = self.nodes[item.node as usize].unit.clone();
+        let mut starts = vec![];
+        for r in unit.own_refs(item.state) {
+            if !matches!(unit.callees[r.callee as usize], Callee::Hole(_)) {
+                continue;
+            }
+            let Some(regs) = self.act(&unit, r.act, item.regs) else { continue };
+            let callee = self.callee(item.node, r.callee);
+            let mut unused = SmallVec::new();
+            let callee_regs = self.predict(&unit, r.args, callee, &mut unused);
+            self.fresh.clear();
+            self.visited.clear();
+            self.push(&unit, Item { state: r.target, regs, ..item });
+            let ret = self.intern_fresh();
+            starts.push(Item { node: callee, state: 0, regs: callee_regs, ret });
+        }
+        starts
     }
 }

@@ -16,6 +16,12 @@
 //! `(set, byte) -> set` is memoised: up to four byte ranges inline in the set, then a row of 256. A repeated step is one
 //! load. Set [`DEAD_SET`] is the empty set.
 //!
+//! # Files
+//!
+//! Here are the table and how sets, nodes and register files get their numbers. `expand` predicts, `step` and `tokens`
+//! scan, `complete` completes; `classes` and `distinct` tell what sets have in common and what some lack; `memory` begins
+//! generations.
+//!
 //! # Marks
 //!
 //! A unit's states may be marked `distinct` (see [`crate::fsm`]): an item that arrives in one with a value that its container
@@ -27,23 +33,26 @@
 //! [`Machine::overflowed`]; nothing is memoised for it. Memory is bounded from outside: see [`Machine::flush`].
 
 mod classes;
+mod complete;
 mod distinct;
 mod expand;
 pub mod intern;
 mod memory;
 pub mod registers;
+mod step;
+mod tokens;
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::fsm::{Callee, ANY_TOKEN, DEAD, NONE, PLAIN, REJECT};
+use crate::fsm::{NONE, PLAIN};
 use crate::program::Program;
-use crate::tails::Alias;
-use crate::unit::{has_byte, ByteSet, Link, Node, Unit};
+use crate::unit::{ByteSet, Link, Node, Unit};
 use intern::{Atom, Interner};
 pub use memory::Spare;
+pub use tokens::NextTokens;
 
 /// The set without items: nothing can follow.
 pub const DEAD_SET: u32 = 0;
@@ -63,21 +72,6 @@ pub struct SetLoop {
     pub bytes: ByteSet,
     pub utf8: bool,
     pub rounds: u32,
-}
-
-/// What tokens may follow, as tokens and not by their bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NextTokens {
-    /// Sorted ids.
-    pub named: Vec<u32>,
-    /// Every token may, but for these (sorted, none of them named).
-    pub any_but: Option<Vec<u32>>,
-}
-
-impl NextTokens {
-    pub fn is_empty(&self) -> bool {
-        self.named.is_empty() && self.any_but.is_none()
-    }
 }
 
 /// One Earley item.
@@ -377,123 +371,6 @@ impl Machine {
         std::mem::take(&mut self.overflow)
     }
 
-    /// Bytes that may follow (a superset: guards are tested by stepping).
-    #[inline]
-    pub fn live(&mut self, set: u32) -> &ByteSet {
-        self.ensure(set);
-        &self.sets[set as usize].live
-    }
-
-    /// The same where it is known already.
-    #[inline]
-    pub fn known_live(&self, set: u32) -> Option<ByteSet> {
-        let s = &self.sets[set as usize];
-        s.expanded.then_some(s.live)
-    }
-
-    #[inline]
-    fn ensure(&mut self, set: u32) {
-        if !self.sets[set as usize].expanded {
-            self.expand(set);
-        }
-    }
-
-    /// The memoised step, if there is one. `None`: call [`Machine::step`].
-    #[inline]
-    pub fn peek(&self, set: u32, b: u8) -> Option<u32> {
-        let s = &self.sets[set as usize];
-        if s.row != NONE {
-            let to = self.rows[s.row as usize + b as usize];
-            return (to != UNKNOWN).then_some(to);
-        }
-        for i in 0..s.slots as usize {
-            if s.lo[i] <= b && b <= s.hi[i] {
-                return Some(s.to[i]);
-            }
-        }
-        None
-    }
-
-    /// The set after byte `b`.
-    #[inline]
-    pub fn step(&mut self, set: u32, b: u8) -> u32 {
-        match self.peek(set, b) {
-            Some(to) => to,
-            None => self.step_slow(set, b),
-        }
-    }
-
-    #[inline(never)]
-    fn step_slow(&mut self, set: u32, b: u8) -> u32 {
-        self.ensure(set);
-        if !has_byte(&self.sets[set as usize].live, b) {
-            return DEAD_SET;
-        }
-        self.fresh.clear();
-        self.visited.clear();
-        let (from, to) = self.sets[set as usize].scan;
-        let (mut lo, mut hi) = (0u8, 255u8);
-        // Where one item decides, every range that it treats alike is remembered at once.
-        let mut alike: SmallVec<[(u8, u8); 8]> = SmallVec::new();
-        for j in from..to {
-            let item = self.scans[j as usize];
-            let unit = self.nodes[item.node as usize].unit.clone();
-            let (l, h, edges) = unit.lookup(item.state, b);
-            lo = lo.max(l);
-            hi = hi.min(h);
-            for e in &edges {
-                if let Some(regs) = self.act(&unit, e.act, item.regs) {
-                    self.push(&unit, Item { state: e.target, regs, ..item });
-                }
-            }
-            if let (true, [e]) = (to - from == 1, edges.as_slice()) {
-                alike = unit.twins(item.state, e);
-            }
-        }
-        let target = self.intern_fresh();
-        if !self.overflow {
-            if alike.len() > 1 {
-                alike.iter().for_each(|&(lo, hi)| self.remember(set, lo, hi, target));
-            } else {
-                self.remember(set, lo, hi, target);
-            }
-        }
-        target
-    }
-
-    fn remember(&mut self, set: u32, lo: u8, hi: u8, target: u32) {
-        let s = &mut self.sets[set as usize];
-        if s.row == NONE {
-            if (s.slots as usize) < SLOTS {
-                let i = s.slots as usize;
-                (s.lo[i], s.hi[i], s.to[i]) = (lo, hi, target);
-                s.slots += 1;
-                return;
-            }
-            s.row = self.rows.len() as u32;
-            self.rows.resize(self.rows.len() + 256, UNKNOWN);
-            let row = &mut self.rows[s.row as usize..];
-            for i in 0..SLOTS {
-                row[s.lo[i] as usize..=s.hi[i] as usize].fill(s.to[i]);
-            }
-        }
-        let row = s.row as usize;
-        self.rows[row + lo as usize..=row + hi as usize].fill(target);
-    }
-
-    /// Whether some item of the set takes tokens as tokens; `None` if nobody has looked yet.
-    #[inline]
-    pub fn takes_tokens(&self, set: u32) -> Option<bool> {
-        let s = &self.sets[set as usize];
-        s.expanded.then_some(s.tokens)
-    }
-
-    /// The same, looking if need be.
-    pub fn find_takes_tokens(&mut self, set: u32) -> bool {
-        self.ensure(set);
-        self.sets[set as usize].tokens
-    }
-
     /// The set of two sets' items.
     pub fn union(&mut self, a: u32, b: u32) -> u32 {
         if a == b || b == DEAD_SET {
@@ -508,186 +385,11 @@ impl Machine {
         self.intern_fresh()
     }
 
-    /// The set after `token` as a token; not memoised. `any`: edges of [`ANY_TOKEN`] take it, too.
-    pub fn step_token(&mut self, set: u32, token: u32, any: bool) -> u32 {
-        self.ensure(set);
-        self.fresh.clear();
-        self.visited.clear();
-        let (from, to) = self.sets[set as usize].scan;
-        for j in from..to {
-            let item = self.scans[j as usize];
-            let unit = self.nodes[item.node as usize].unit.clone();
-            let edges = unit.own_tokens(item.state);
-            let named = edges.iter().any(|e| e.token == token);
-            let label = if named || !any { token } else { ANY_TOKEN };
-            for e in edges.iter().filter(|e| e.token == label && e.target != DEAD) {
-                if let Some(regs) = self.act(&unit, e.act, item.regs) {
-                    self.push(&unit, Item { state: e.target, regs, ..item });
-                }
-            }
-        }
-        self.intern_fresh()
-    }
-
-    /// Tokens that may follow as tokens.
-    pub fn tokens(&mut self, set: u32) -> NextTokens {
-        self.ensure(set);
-        let (from, to) = self.sets[set as usize].scan;
-        let mut next = NextTokens::default();
-        for j in from..to {
-            let item = self.scans[j as usize];
-            let unit = self.nodes[item.node as usize].unit.clone();
-            let edges = unit.own_tokens(item.state);
-            let mut any = false;
-            for e in edges.iter().filter(|e| e.target != DEAD) {
-                if self.act(&unit, e.act, item.regs).is_some() {
-                    match e.token {
-                        ANY_TOKEN => any = true,
-                        token => next.named.push(token),
-                    }
-                }
-            }
-            if any {
-                let named = |t: &u32| edges.iter().any(|e| e.token == *t);
-                match &mut next.any_but {
-                    Some(but) => but.retain(named),
-                    but => *but = Some(edges.iter().map(|e| e.token).filter(|&t| t != ANY_TOKEN).collect()),
-                }
-            }
-        }
-        next.named.sort_unstable();
-        next.named.dedup();
-        if let Some(but) = &mut next.any_but {
-            but.retain(|t| next.named.binary_search(t).is_err());
-            but.sort_unstable();
-            but.dedup();
-        }
-        next
-    }
-
-    /// Add an item to the set under construction, and what its completion brings.
-    fn push(&mut self, unit: &Unit, item: Item) {
-        if let Some(alias) = unit.alias(item.state) {
-            return self.push_alias(unit, item, alias);
-        }
-        if unit.scans(item.state) || unit.has_refs(item.state) {
-            self.fresh.push(item);
-        }
-        let accept = unit.accept[item.state as usize];
-        if accept != REJECT && self.act(unit, accept, item.regs).is_some() {
-            self.complete(item.node, item.ret);
-        }
-    }
-
-    /// An alias is a call of the tail unit: its item returns to what follows the closing quote.
-    fn push_alias(&mut self, unit: &Unit, item: Item, alias: Alias) {
-        let Some(regs) = self.act(unit, alias.act, item.regs) else { return };
-        let node = self.callee(item.node, alias.link);
-        let (fresh, visited) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.visited));
-        self.push(unit, Item { state: alias.target, regs, ..item });
-        let ret = self.intern_fresh();
-        (self.fresh, self.visited) = (fresh, visited);
-        self.fresh.push(Item { node, state: 0, regs: 0, ret });
-    }
-
-    fn complete(&mut self, node: u32, ret: u32) {
-        if ret & TAG == 0 {
-            self.fresh.extend_from_slice(self.kernels.get(ret));
-            return;
-        }
-        // The waits of an origin set may complete in turn; a work list keeps hostile chains off the stack.
-        let mut work: SmallVec<[(u32, u32); 8]> = smallvec::smallvec![(node, ret & !TAG)];
-        while let Some((node, origin)) = work.pop() {
-            if self.visited.contains(&(node, origin)) {
-                continue;
-            }
-            self.visited.push((node, origin));
-            if !self.sets[origin as usize].expanded {
-                let (fresh, visited) = (std::mem::take(&mut self.fresh), std::mem::take(&mut self.visited));
-                self.expand(origin);
-                (self.fresh, self.visited) = (fresh, visited);
-            }
-            let (from, to) = self.sets[origin as usize].waits;
-            for j in from..to {
-                let wait = self.waits[j as usize];
-                if wait.callee != node {
-                    continue;
-                }
-                let item = wait.item;
-                let unit = self.nodes[item.node as usize].unit.clone();
-                if unit.scans(item.state) || unit.has_refs(item.state) {
-                    self.fresh.push(item);
-                }
-                let accept = unit.accept[item.state as usize];
-                if accept != REJECT && self.act(&unit, accept, item.regs).is_some() {
-                    if item.ret & TAG == 0 {
-                        self.fresh.extend_from_slice(self.kernels.get(item.ret));
-                    } else {
-                        work.push((item.node, item.ret & !TAG));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether an item stands before a hole.
-    pub fn at_hole(&self, item: Item) -> bool {
-        let unit = &self.nodes[item.node as usize].unit;
-        unit.own_refs(item.state).iter().any(|r| matches!(unit.callees[r.callee as usize], Callee::Hole(_)))
-    }
-
-    /// What an item that stands before holes predicts through them, as items of their own.
-    pub fn hole_starts(&mut self, item: Item) -> Vec<Item> {
-        let unit = self.nodes[item.node as usize].unit.clone();
-        let mut starts = vec![];
-        for r in unit.own_refs(item.state) {
-            if !matches!(unit.callees[r.callee as usize], Callee::Hole(_)) {
-                continue;
-            }
-            let Some(regs) = self.act(&unit, r.act, item.regs) else { continue };
-            let callee = self.callee(item.node, r.callee);
-            let mut unused = SmallVec::new();
-            let callee_regs = self.predict(&unit, r.args, callee, &mut unused);
-            self.fresh.clear();
-            self.visited.clear();
-            self.push(&unit, Item { state: r.target, regs, ..item });
-            let ret = self.intern_fresh();
-            starts.push(Item { node: callee, state: 0, regs: callee_regs, ret });
-        }
-        starts
-    }
-
-    /// The set that an item leaves into when its node completes.
-    pub fn leave(&mut self, item: Item) -> u32 {
-        if item.ret & TAG == 0 {
-            return item.ret;
-        }
-        self.fresh.clear();
-        self.visited.clear();
-        self.complete(item.node, item.ret);
-        self.intern_fresh()
-    }
-
     pub fn len(&self) -> usize {
         self.sets.len()
     }
 
     pub fn is_empty(&self) -> bool {
         self.sets.is_empty()
-    }
-
-    /// Bytes that certainly lead somewhere (guards tested), at most `most` of them.
-    pub fn next_bytes(&mut self, set: u32, most: usize) -> Vec<u8> {
-        let live = *self.live(set);
-        let mut found = vec![];
-        for b in 0..=255u8 {
-            if has_byte(&live, b) && self.step(set, b) != DEAD_SET {
-                found.push(b);
-                if found.len() >= most {
-                    break;
-                }
-            }
-        }
-        found
     }
 }
