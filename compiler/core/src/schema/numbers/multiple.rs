@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::Decimal;
+use super::bounds::Decimal;
 use crate::error::{CompileError, Result};
 
 /// Remainders times ten stay within `u128`.

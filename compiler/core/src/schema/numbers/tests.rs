@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::CompileError;
 use crate::limits::Limits;
 use crate::lower;
 
