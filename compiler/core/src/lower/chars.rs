@@ -12,7 +12,7 @@ use crate::fsm::{Fsm, Op, PLAIN};
 use crate::ir::Expr;
 use crate::limits::{Budget, Limits};
 
-use super::expr::Builder;
+use super::Builder;
 
 /// Every scalar value.
 const ANY: &[(u32, u32)] = &[(0, 0xd7ff), (0xe000, 0x10ffff)];

@@ -8,6 +8,7 @@
 //!
 //! No unit is nullable at run time: a lowered rule is the language without the empty string, and a flag.
 
+mod builder;
 pub mod cache;
 mod chars;
 pub mod dispatch;
@@ -16,13 +17,16 @@ pub mod grammar;
 mod measure;
 pub mod object;
 mod operators;
+mod repeat;
 #[cfg(test)]
 mod simulator;
+mod splice;
 #[cfg(test)]
 mod tests;
 
 pub use crate::automata::{fsm_is_empty, minimal_is_empty, minimize};
+pub use builder::{Builder, Lowered};
 pub use chars::{json_spelling, json_string_fsm};
-pub use expr::{lower_expr, Builder, Lowered};
+pub use expr::lower_expr;
 pub use measure::nullable;
 pub use operators::dfa;

@@ -8,7 +8,7 @@
 //! works out without unrolling it. What is too large for all of this stays as it is: whatever it takes to the end is right, but it may
 //! have dead ends.
 
-use super::expr::{split_start, Builder, Lowered};
+use super::builder::{split_start, Builder, Lowered};
 use crate::automata::dead_ends::has_dead_ends;
 use crate::automata::layers::{layered, Layered};
 use crate::automata::{determinize, fsm_is_empty, minimize, product};
