@@ -8,12 +8,13 @@
 //! How the classes are found is in [`super::classes`]. Where registers make an automaton nondeterministic the same
 //! procedure computes bisimilarity, which is sound.
 
-use super::classes::{merge, Backward, Classes};
+use super::classes::{equivalent, merge, successors};
+use super::order::Order;
 use crate::fsm::{Edge, Fsm, State, TokenEdge, ANY_TOKEN, DEAD, NONE, PLAIN, REJECT};
 
 /// Whether no string (and no sequence of references and tokens) is accepted.
 pub fn is_empty(fsm: &Fsm) -> bool {
-    !live(fsm, &Backward::of(fsm)).first().copied().unwrap_or(false)
+    !live(fsm, &Order::of(fsm)).first().copied().unwrap_or(false)
 }
 
 /// The same for an FSM that [`minimize`] made: one look.
@@ -27,70 +28,61 @@ pub fn minimal_is_empty(fsm: &Fsm) -> bool {
 /// breadth-first from the start (which stays 0), with the tables of acts, callees and arguments sorted and free of unused
 /// entries. If nothing is accepted, one state without edges.
 pub fn minimize(mut fsm: Fsm) -> Fsm {
-    let back = Backward::of(&fsm);
-    let live = live(&fsm, &back);
+    let order = Order::of(&fsm);
+    let live = live(&fsm, &order);
     if !live.first().copied().unwrap_or(false) {
         let (counters, keys) = (fsm.counters, fsm.keys);
         return Fsm { states: vec![State::default()], acts: vec![vec![]], counters, keys, ..Fsm::default() };
     }
     let pruned = prune(&mut fsm, &live);
     sort_tables(&mut fsm);
-    let back = if pruned { Backward::of(&fsm) } else { back };
-    let mut classes = Classes::of(&fsm, back);
-    let class = if classes.bottom_up(true) {
-        classes.class
-    } else {
-        // Larger cycles: a state on one may equal a state that has been classed already, so what is known is merged
-        // and the question asked again with nothing but acyclic states taken for granted.
-        let (smaller, number) = classes.merged();
-        let back = Backward::of(&smaller);
-        let mut classes = Classes::of(&smaller, back);
-        classes.bottom_up(false);
-        classes.refine();
-        number.iter().map(|&n| classes.class[n as usize]).collect()
-    };
+    let order = if pruned { Order::of(&fsm) } else { order };
+    let class = equivalent(&fsm, &order);
     renumber(fsm, &class)
 }
 
-/// Which states can reach acceptance.
-fn live(fsm: &Fsm, back: &Backward) -> Vec<bool> {
-    let n = fsm.states.len();
-    let mut live = vec![false; n];
-    // Who inherits from a state.
-    let mut heirs: Vec<Vec<u32>> = vec![];
-    if fsm.states.iter().any(|s| s.fallback != NONE) {
-        heirs.resize(n, vec![]);
-        for (i, s) in fsm.states.iter().enumerate() {
-            if let Some(h) = heirs.get_mut(s.fallback as usize) {
-                h.push(i as u32);
+/// Which states can reach acceptance. Those that cannot be reached themselves count as if they could.
+fn live(fsm: &Fsm, order: &Order) -> Vec<bool> {
+    let mut live = vec![true; fsm.states.len()];
+    for &s in &order.post {
+        live[s as usize] = false;
+    }
+    let lives = |s: u32, live: &[bool]| {
+        let state = &fsm.states[s as usize];
+        let alive = |t: u32| live.get(t as usize).copied().unwrap_or(false);
+        state.accept != REJECT
+            || state.edges.iter().any(|e| alive(e.target))
+            || state.refs.iter().any(|e| alive(e.target))
+            || state.tokens.iter().any(|e| alive(e.target))
+            // A fallback is not a way out by itself, its byte edges are.
+            || fsm.states.get(state.fallback as usize).is_some_and(|f| f.edges.iter().any(|e| alive(e.target)))
+    };
+    let mut open: Vec<u32> = vec![];
+    for &s in &order.post {
+        live[s as usize] = lives(s, &live);
+        if !live[s as usize] {
+            open.push(s);
+        }
+    }
+    if order.heads.is_empty() || open.is_empty() {
+        return live;
+    }
+    // Some may live by a head, which came after them: they are looked at once more whenever what they lead to lives.
+    let mut waiting: Vec<Vec<u32>> = vec![vec![]; fsm.states.len()];
+    for &s in &open {
+        let state = &fsm.states[s as usize];
+        let inherited =
+            fsm.states.get(state.fallback as usize).into_iter().flat_map(|f| f.edges.iter().map(|e| e.target));
+        for t in successors(state).chain(inherited.filter(|&t| t != NONE)) {
+            if !live[t as usize] {
+                waiting[t as usize].push(s);
             }
         }
     }
-    let mut stack: Vec<u32> = vec![];
-    for (i, s) in fsm.states.iter().enumerate() {
-        if s.accept != REJECT {
-            live[i] = true;
-            stack.push(i as u32);
-        }
-    }
-    while let Some(t) = stack.pop() {
-        for &s in back.of_state(t) {
-            if heirs.is_empty() {
-                if !std::mem::replace(&mut live[s as usize], true) {
-                    stack.push(s);
-                }
-                continue;
-            }
-            // Byte edges make their state live and those that inherit from it; a fallback is not a way out by itself.
-            let state = &fsm.states[s as usize];
-            let by_byte = state.edges.iter().any(|e| e.target == t);
-            let own = by_byte || state.refs.iter().any(|e| e.target == t) || state.tokens.iter().any(|e| e.target == t);
-            let heirs = if by_byte { std::mem::take(&mut heirs[s as usize]) } else { vec![] };
-            for h in heirs.into_iter().chain(own.then_some(s)) {
-                if !std::mem::replace(&mut live[h as usize], true) {
-                    stack.push(h);
-                }
-            }
+    while let Some(s) = open.pop() {
+        if !live[s as usize] && lives(s, &live) {
+            live[s as usize] = true;
+            open.append(&mut waiting[s as usize]);
         }
     }
     live
@@ -217,13 +209,12 @@ fn sort_table<T: Ord + Clone>(table: &mut Vec<T>, used: &[bool]) -> Vec<u32> {
 
 /// One state for each class that is reachable from the start, breadth-first.
 fn renumber(mut fsm: Fsm, class: &[u32]) -> Fsm {
-    let classes = class.iter().max().map_or(0, |&c| c as usize + 1);
+    let known = || class.iter().enumerate().filter(|(_, &c)| c != NONE);
+    let classes = known().map(|(_, &c)| c as usize + 1).max().unwrap_or(0);
     let mut number = vec![NONE; classes];
     // A state of each class.
     let mut some = vec![0; classes];
-    for (s, &c) in class.iter().enumerate() {
-        some[c as usize] = s as u32;
-    }
+    known().for_each(|(s, &c)| some[c as usize] = s as u32);
     let mut order: Vec<u32> = vec![0];
     number[class[0] as usize] = 0;
     let mut states: Vec<State> = Vec::with_capacity(classes);

@@ -14,7 +14,9 @@ pub mod dfa;
 pub mod layers;
 pub mod minimize;
 pub mod nfa;
+mod order;
 pub mod product;
+mod refine;
 pub mod run;
 #[cfg(test)]
 mod tests;
