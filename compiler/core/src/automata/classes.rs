@@ -9,6 +9,7 @@
 //! are loops of this kind. Where a head may have an equal, [`super::refine`] goes on from the shades.
 
 use rustc_hash::{FxHashMap, FxHasher};
+use smallvec::SmallVec;
 use std::hash::Hasher;
 
 use super::order::Order;
@@ -35,6 +36,9 @@ pub(super) fn equivalent(fsm: &Fsm, order: &Order) -> Vec<u32> {
         return classes.class;
     }
     let kinds = Kinds::of(fsm, order, classes.class);
+    if kinds.outlines_tell(&order.heads) {
+        return kinds.kind;
+    }
     let mut shades = Shades::of(&kinds);
     for _ in 0..STEPS {
         if shades.unique(order.heads.iter().map(|&h| kinds.of_state(h))) {
@@ -235,6 +239,18 @@ impl<'f> Kinds<'f> {
         Kinds { fsm, kind, example }
     }
 
+    /// Whether what shows at a glance tells each of the heads from everything else.
+    fn outlines_tell(&self, heads: &[u32]) -> bool {
+        let mut looks: SmallVec<[u64; 8]> = heads.iter().map(|&h| outline(&self.fsm.states[h as usize])).collect();
+        looks.sort_unstable();
+        if looks.windows(2).any(|w| w[0] == w[1]) {
+            return false;
+        }
+        let alike =
+            self.example.iter().filter(|&&s| looks.binary_search(&outline(&self.fsm.states[s as usize])).is_ok());
+        alike.count() == looks.len()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.example.len()
     }
@@ -246,6 +262,17 @@ impl<'f> Kinds<'f> {
     pub(super) fn of_state(&self, state: u32) -> u32 {
         self.kind[state as usize]
     }
+}
+
+/// Something that equal states have in common.
+fn outline(s: &State) -> u64 {
+    let has = |yes: bool, bit: u32| u64::from(yes) << bit;
+    // Edges are sorted by where they begin, not by where they end.
+    let ends = s.edges.first().map_or(0, |e| u64::from(e.lo) << 8)
+        | s.edges.iter().map(|e| u64::from(e.hi)).max().unwrap_or(0);
+    let rest =
+        has(s.distinct, 16) | has(s.fallback != NONE, 17) | has(s.refs.is_empty(), 18) | has(s.tokens.is_empty(), 19);
+    u64::from(s.accept) << 32 | rest | ends
 }
 
 /// A hash for each kind of what it does within some steps.

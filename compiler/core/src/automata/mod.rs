@@ -3,7 +3,7 @@
 //! An [`nfa::Nfa`] is an FSM under construction: the same kinds of edges as [`crate::fsm::Fsm`], plus epsilon edges that
 //! may carry register operations. [`determinize`] turns it into an FSM whose states are sets of NFA states that agree
 //! about every register, [`minimize`] gives that FSM its canonical form, [`product`] intersects and subtracts, [`dfa`]
-//! has the set operations of counter-free languages, [`dead_ends`] finds and [`layers`] removes what counters would allow and
+//! has the set operations of counter-free languages, [`joint`] tells whether they meet, [`dead_ends`] finds and [`layers`] removes what counters would allow and
 //! nothing could follow, and [`run`] executes an FSM directly (an oracle for tests).
 
 pub mod acts;
@@ -11,6 +11,7 @@ mod classes;
 pub mod dead_ends;
 pub mod determinize;
 pub mod dfa;
+pub mod joint;
 pub mod layers;
 pub mod minimize;
 pub mod nfa;

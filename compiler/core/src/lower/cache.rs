@@ -220,7 +220,7 @@ impl Writer<'_> {
                 }
             }
             Expr::Tokens(runs) => {
-                self.byte(18);
+                self.byte(19);
                 self.word(runs.states.len() as u32);
                 for edges in &runs.states {
                     self.word(edges.len() as u32);

@@ -48,7 +48,7 @@ pub fn lower_object(
 ) -> Result<Option<Fsm>> {
     let pieces = shared.separation(&rule.space, budget)?;
     let values = Values::new(rule, rule_nullable, shared, budget)?;
-    let Some(plan) = Plan::new(rule, &values, budget)? else { return Ok(None) };
+    let Some(plan) = Plan::new(rule, &values, shared, budget)? else { return Ok(None) };
     let needs_of_other: Vec<u32> = rule.others.iter().map(|o| o.marks).collect();
     let mut build = Build { asm: Assembly::new(budget), plan: &plan, masks: Masks::default(), needs_of_other };
     let asm = &mut build.asm;
@@ -225,7 +225,7 @@ impl<'r> Values<'r> {
 /// What an object's keywords come to once they are taken together.
 struct Plan {
     names: Names,
-    others: Others,
+    others: Rc<Others>,
     pairs: Pairs,
     /// Number of declared keys.
     declared: u32,
@@ -256,7 +256,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(rule: &ObjectRule, values: &Values, budget: &Budget) -> Result<Option<Plan>> {
+    fn new(rule: &ObjectRule, values: &Values, shared: &mut Shared, budget: &Budget) -> Result<Option<Plan>> {
         let (min, mut max) = (rule.min_properties, rule.max_properties.unwrap_or(UNBOUNDED));
         let required = rule.properties.iter().filter(|p| p.required).count();
         let impossible = |p: &crate::ir::Property| p.required && p.value.as_ref().is_none_or(|v| values.of(v) == NONE);
@@ -291,7 +291,7 @@ impl Plan {
             return Err(CompileError::invalid("", "needs of undeclared keys beside max_properties may have no room"));
         }
         let named = declared + forbidden.len() > 0;
-        let mut others = Others::new(&rule.others, &possible, named, budget)?;
+        let mut others = shared.others(&rule.others, &possible, named, budget)?;
         if !others.states.is_empty() {
             spelled.extend(forbidden.iter().map(|&n| (n, FORBIDDEN)));
         }
@@ -304,7 +304,7 @@ impl Plan {
         let open = pairs.pairs[0].open;
         if !open && !others.states.is_empty() {
             // Every undeclared key was the name of a declared or forbidden one after all.
-            others = Others::default();
+            others = Rc::default();
             value_of_other.clear();
             pairs = Pairs::new(&names, &others, budget)?;
         }

@@ -10,6 +10,7 @@ use super::documents::LocId;
 use super::flat::{Flat, Numbers, Strings, Types};
 use super::keyword::Kw;
 use super::{formats, numbers, Compiler};
+use crate::automata::joint::disjoint;
 use crate::error::{CompileError, Result};
 use crate::ir::{Body, Dfa, Expr};
 use crate::limits::{Budget, Limits};
@@ -18,6 +19,8 @@ use crate::regex::{any_string, regex, Alphabet, Anchoring};
 
 /// States that deciding about one string constraint may cost.
 const LOOK_STATES: usize = 50_000;
+/// Tuples of states that are visited before automata are built to decide.
+const LOOK_TUPLES: usize = 5_000;
 
 /// Expressions of strings and numbers made so far, so that equal constraints are one rule.
 #[derive(Default)]
@@ -26,6 +29,31 @@ pub(super) struct Leaves<'a> {
     numbers: FxHashMap<(numbers::Kind, Numbers<'a>), Option<Expr>>,
     patterns: FxHashMap<&'a str, Arc<Dfa>>,
     empty: FxHashMap<Strings<'a>, bool>,
+}
+
+/// What a string must be in, and what it must not be in. There is something that it must be in.
+#[derive(Default)]
+struct Automata {
+    all: Vec<Arc<Dfa>>,
+    not: Vec<Arc<Dfa>>,
+}
+
+impl Automata {
+    fn intersection(&self, budget: &Budget) -> Result<Dfa> {
+        let mut parts = self.all.iter().rev();
+        let mut all = parts.next().map(|d| Dfa::clone(d)).unwrap_or_default();
+        for d in parts {
+            all = all.intersect(d, budget)?;
+        }
+        for d in &self.not {
+            all = all.difference(d, budget)?;
+        }
+        Ok(all)
+    }
+}
+
+fn refs(automata: &[Arc<Dfa>]) -> Vec<&Dfa> {
+    automata.iter().map(|d| &**d).collect()
 }
 
 /// Standard base64 with padding, whole groups only.
@@ -235,7 +263,7 @@ impl<'a> Compiler<'a> {
         let mut key = Strings { at: 0, ..s.clone() };
         key.except.clear();
         match self.automaton(&key) {
-            Ok(all) => Ok(all.is_some_and(|d| d.has_loop())),
+            Ok(all) => Ok(all.has_loop()),
             Err(CompileError::Cancelled) => Err(CompileError::Cancelled),
             Err(_) => Ok(false),
         }
@@ -250,7 +278,7 @@ impl<'a> Compiler<'a> {
         // Lengths are counted, not built.
         let key = Strings { at: 0, min: 0, max: None, except: vec![], ..s.clone() };
         match self.automaton(&key) {
-            Ok(all) => Ok(all.map(|d| d.count(s.min, s.max, most))),
+            Ok(all) => Ok(Some(all.count(s.min, s.max, most))),
             Err(CompileError::Cancelled) => Err(CompileError::Cancelled),
             Err(_) => Ok(None),
         }
@@ -271,35 +299,41 @@ impl<'a> Compiler<'a> {
     }
 
     fn try_empty(&mut self, s: &Strings<'a>) -> Result<bool> {
-        Ok(self.automaton(s)?.is_some_and(|all| all.is_empty()))
+        let budget = self.look();
+        let parts = self.automata(s, &budget)?;
+        let (all, not) = (refs(&parts.all), refs(&parts.not));
+        match disjoint(&all, &not, LOOK_TUPLES) {
+            Some(empty) => Ok(empty),
+            None => Ok(parts.intersection(&budget)?.is_empty()),
+        }
     }
 
-    /// Intersect the automata of a constraint, within a budget of its own.
-    fn automaton(&mut self, s: &Strings<'a>) -> Result<Option<Dfa>> {
-        let mut positive: Vec<Arc<Dfa>> = vec![];
-        let mut negative = vec![];
+    /// The strings that satisfy a constraint, within a budget of its own.
+    fn automaton(&mut self, s: &Strings<'a>) -> Result<Dfa> {
+        let budget = self.look();
+        self.automata(s, &budget)?.intersection(&budget)
+    }
+
+    fn look(&self) -> Budget {
+        Budget::new(Limits { fsm_states: LOOK_STATES, ..self.budget.limits.clone() })
+    }
+
+    /// An automaton for each part of a constraint.
+    fn automata(&mut self, s: &Strings<'a>, budget: &Budget) -> Result<Automata> {
+        let mut parts = Automata::default();
         for (p, yes) in &s.patterns {
             let d = self.pattern_dfa(p)?;
-            if *yes { &mut positive } else { &mut negative }.push(d);
+            if *yes { &mut parts.all } else { &mut parts.not }.push(d);
         }
         for (f, yes) in &s.formats {
             let d = self.format_dfa(f)?;
-            if *yes { &mut positive } else { &mut negative }.push(d);
+            if *yes { &mut parts.all } else { &mut parts.not }.push(d);
         }
-        let budget = Budget::new(Limits { fsm_states: LOOK_STATES, ..self.budget.limits.clone() });
-        if s.min > 0 || s.max.is_some() || positive.is_empty() {
+        if s.min > 0 || s.max.is_some() || parts.all.is_empty() {
             let lengths = any_string(Alphabet::Utf8, clamp(s.min), at_most(s.max));
-            positive.push(Arc::new(lower::dfa(&lengths, &budget)?));
+            parts.all.push(Arc::new(lower::dfa(&lengths, budget)?));
         }
-        let Some(first) = positive.pop() else { return Ok(None) };
-        let mut all = (*first).clone();
-        for d in positive {
-            all = all.intersect(&d, &budget)?;
-        }
-        for d in negative {
-            all = all.difference(&d, &budget)?;
-        }
-        Ok(Some(all))
+        Ok(parts)
     }
 
     pub(super) fn string_constant(&mut self, s: &str) -> Expr {

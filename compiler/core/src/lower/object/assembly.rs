@@ -11,10 +11,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
+use super::others::Others;
 use crate::automata::acts::Acts;
 use crate::error::Result;
 use crate::fsm::{Callee, Edge, Fsm, KeyRegister, Op, State, DEAD, NONE, PLAIN, REJECT, UNBOUNDED};
-use crate::ir::{Expr, Separators};
+use crate::ir::{Expr, OtherProperties, Separators};
 use crate::limits::Budget;
 use crate::lower::Builder;
 
@@ -105,9 +106,35 @@ const SEPARATIONS_KEPT: usize = 8;
 pub struct Shared {
     last: Option<(Separators, Arc<Separation>)>,
     values: FxHashMap<(u8, Expr), Rc<Piece>>,
+    others: FxHashMap<KeyTexts, Rc<Others>>,
 }
 
+/// The texts of undeclared keys by alternative, of those that are possible; and whether they must be spelled without needless
+/// escapes.
+type KeyTexts = (Vec<Option<Option<Expr>>>, bool);
+
 impl Shared {
+    /// [`Others::new`]. Objects of one schema often have the same patterns for their names.
+    pub(super) fn others(
+        &mut self,
+        alternatives: &[OtherProperties],
+        possible: &[bool],
+        named: bool,
+        budget: &Budget,
+    ) -> Result<Rc<Others>> {
+        if alternatives.iter().all(|o| o.keys.is_none()) {
+            return Ok(Rc::new(Others::new(alternatives, possible, named, budget)?));
+        }
+        let texts = alternatives.iter().zip(possible).map(|(o, possible)| possible.then(|| o.keys.clone()));
+        let key: KeyTexts = (texts.collect(), named);
+        if let Some(known) = self.others.get(&key) {
+            return Ok(known.clone());
+        }
+        let made = Rc::new(Others::new(alternatives, possible, named, budget)?);
+        self.others.insert(key, made.clone());
+        Ok(made)
+    }
+
     pub(super) fn separation(&mut self, space: &Separators, budget: &Budget) -> Result<Arc<Separation>> {
         if let Some((_, s)) = self.last.as_ref().filter(|(known, _)| known == space) {
             return Ok(s.clone());
