@@ -529,7 +529,7 @@ mod tests {
                 Layered::Cut(fsm) => minimize(fsm),
             };
             let filled = exact.difference(&lower::dfa(&Expr::Empty, &budget).unwrap(), &budget).unwrap();
-            prop_assert_eq!(has_dead_ends(&cut, 1 << 20), Some(filled.is_empty()));
+            prop_assert_eq!(has_dead_ends(&cut, 1 << 20, &budget).unwrap(), Some(filled.is_empty()));
             same(&cut, &exact)?;
         }
     }

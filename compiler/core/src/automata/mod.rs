@@ -19,6 +19,7 @@ mod order;
 pub mod product;
 mod refine;
 pub mod run;
+mod sets;
 #[cfg(test)]
 mod tests;
 pub mod utf8;

@@ -40,7 +40,7 @@ impl Builder<'_> {
             return Ok(lowered);
         }
         // Counters that cannot be met together are told apart by states instead.
-        match has_dead_ends(&lowered.fsm, MOST_CONFIGURATIONS) {
+        match has_dead_ends(&lowered.fsm, MOST_CONFIGURATIONS, self.budget)? {
             Some(false) => Ok(lowered),
             Some(true) => self.unrolled(e),
             None => self.without_dead_ends(e, lowered),
@@ -64,7 +64,7 @@ impl Builder<'_> {
             Err(e) if gave_up(&e) => {}
             Err(e) => return Err(e),
         }
-        match has_dead_ends(&lowered.fsm, MOST_CONFIGURATIONS_AT_LAST) {
+        match has_dead_ends(&lowered.fsm, MOST_CONFIGURATIONS_AT_LAST, self.budget)? {
             Some(false) => Ok(lowered),
             Some(true) => self.unrolled(e),
             None => match operator_dfa(e, &self.budget.part(MOST_STATES), self.operators + 1) {

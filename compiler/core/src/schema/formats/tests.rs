@@ -305,7 +305,7 @@ fn host_names_are_counted() {
     let e = format("hostname", Alphabet::Json).unwrap().unwrap();
     let fsm = lower::lower_expr(&e, &[], &budget).unwrap().fsm;
     assert!(fsm.counters == 2 && fsm.states.len() < 200, "{} {}", fsm.counters, fsm.states.len());
-    assert_eq!(has_dead_ends(&fsm, 1 << 20), Some(false));
+    assert_eq!(has_dead_ends(&fsm, 1 << 20, &budget).unwrap(), Some(false));
     let host = |labels: &[usize]| labels.iter().map(|&n| "a".repeat(n)).collect::<Vec<_>>().join(".");
     for (text, want) in [
         (host(&[63]), true),
