@@ -12,7 +12,8 @@
 //! trigger must begin with another byte, so their hole is bound to a variant of the handler without those beginnings.
 //! Once a trigger is passed by for a longer pattern, that pattern (or one that goes on from it) must be completed: free
 //! text holds no trigger. Excluded strings bind the free text only: one that reaches into a stop string does not count,
-//! if that stop is then completed. A stop string that ends together with a trigger or an excluded string wins. A handler
+//! if that stop is then completed; a trigger where no further tag may open does not
+//! count in one that began no later. A stop string that ends together with a trigger or an excluded string wins. A handler
 //! may match the empty string: then the text may also go on right after the trigger, with any byte that continues no
 //! longer pattern.
 //!

@@ -79,7 +79,14 @@ impl Builder<'_> {
             Expr::JsonChars { ranges, free } => self.chars(ranges, 1 + u8::from(*free), from, to)?,
             Expr::Seq(items) => self.sequence(items, task, tasks)?,
             Expr::Alt(items) => {
-                tasks.extend(items.iter().rev().map(|e| Task { e, from, to, nonempty, counter }));
+                let mut texts: Vec<&[u8]> = vec![];
+                for e in items.iter().rev() {
+                    match e {
+                        Expr::Bytes(b) if !b.is_empty() => texts.push(b),
+                        e => tasks.push(Task { e, from, to, nonempty, counter }),
+                    }
+                }
+                self.literals(texts, from, to)?;
             }
             Expr::Repeat { body, min, max } => self.repeat(body, *min, *max, task, tasks)?,
             Expr::Rule(rule) => self.rule(*rule, None, from, to, nonempty)?,

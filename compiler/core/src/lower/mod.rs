@@ -14,6 +14,7 @@ mod chars;
 pub mod dispatch;
 mod expr;
 pub mod grammar;
+mod literals;
 mod measure;
 pub mod object;
 mod operators;

@@ -5,7 +5,7 @@
 //! under way a handful of states stand for the characters begun.
 
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use smallvec::{smallvec, SmallVec};
 
 use super::characters::{LEAD, MIDDLE, MIDDLES};
 use super::counting::{Counting, Last};
@@ -165,35 +165,54 @@ impl<'a> Build<'a> {
         Ok(s)
     }
 
-    /// The edge into a node, where `owed` must be completed: its act and target.
-    fn into(&mut self, node: u32, owed: Owed) -> Result<(u16, u32)> {
+    /// The edges into a node, where `owed` must be completed: their acts and targets.
+    fn into(&mut self, node: u32, owed: Owed) -> Result<SmallVec<[(u16, u32); 2]>> {
         match self.trie.nodes[node as usize].ends {
-            Ends::Stop(length) if length >= owed.length => Ok((self.exit()?, END)),
+            Ends::Stop(length) if length >= owed.length => Ok(smallvec![(self.exit()?, END)]),
             // What ends here lies inside of what is owed.
-            Ends::Stop(_) => Ok((PLAIN, DEAD)),
-            Ends::Excluded => {
-                let owed = Owed { length: owed.length.max(1), stop: true };
-                match self.trie.continuations(node, owed.length, true).is_empty() {
-                    true => Ok((PLAIN, DEAD)),
-                    false => Ok((PLAIN, self.node(node, owed)?)),
-                }
-            }
+            Ends::Stop(_) => Ok(smallvec![(PLAIN, DEAD)]),
+            Ends::Excluded => Ok(smallvec![(PLAIN, self.passed_by(node, owed.length.max(1))?)]),
             Ends::Trigger(t) if !owed.stop && self.trie.lengths[t as usize] >= owed.length => {
-                let act = if self.counting.bounded() { self.asm.acts.intern(&[Op::Room { r: 0 }])? } else { PLAIN };
-                let length = self.trie.lengths[t as usize];
-                if self.trie.continuations(node, length, false).is_empty() {
-                    if let Some(&s) = self.bare.get(&t) {
-                        return Ok((act, s));
-                    }
-                    let s = self.state()?;
-                    self.bare.insert(t, s);
-                    self.hand_over(s, t, vec![])?;
-                    return Ok((act, s));
+                if !self.counting.bounded() {
+                    return Ok(smallvec![(PLAIN, self.opened(node, t, owed)?)]);
                 }
-                Ok((act, self.node(node, owed)?))
+                // Where no further tag may open, the trigger may still be part of a stop string.
+                let stop = (PLAIN, self.passed_by(node, self.trie.lengths[t as usize])?);
+                if self.rule.max_tags == Some(0) {
+                    return Ok(smallvec![stop]);
+                }
+                let room = self.asm.acts.intern(&[Op::Room { r: 0 }])?;
+                let mut edges = smallvec![(room, self.opened(node, t, owed)?)];
+                if stop.1 != DEAD {
+                    edges.push(stop);
+                }
+                Ok(edges)
             }
-            Ends::Nothing | Ends::Trigger(_) => Ok((PLAIN, self.node(node, owed)?)),
+            Ends::Nothing | Ends::Trigger(_) => Ok(smallvec![(PLAIN, self.node(node, owed)?)]),
         }
+    }
+
+    /// The state at a node that ends with something free text may not have, unless a stop string goes on from it of which
+    /// `length` bytes are read.
+    fn passed_by(&mut self, node: u32, length: u32) -> Result<u32> {
+        match self.trie.continuations(node, length, true).is_empty() {
+            true => Ok(DEAD),
+            false => self.node(node, Owed { length, stop: true }),
+        }
+    }
+
+    /// The state at a node that ends with trigger `t`.
+    fn opened(&mut self, node: u32, t: u32, owed: Owed) -> Result<u32> {
+        if !self.trie.continuations(node, self.trie.lengths[t as usize], false).is_empty() {
+            return self.node(node, owed);
+        }
+        if let Some(&s) = self.bare.get(&t) {
+            return Ok(s);
+        }
+        let s = self.state()?;
+        self.bare.insert(t, s);
+        self.hand_over(s, t, vec![])?;
+        Ok(s)
     }
 
     /// The edges along a trie: those of tokens, which nothing inherits, and those of bytes.
@@ -202,11 +221,12 @@ impl<'a> Build<'a> {
         for &(symbol, to) in list {
             // Text holds no token but those of patterns: one that is begun with a token, or goes on with it, is owed.
             let least = u32::from(symbol >= 256);
-            let (act, target) = self.into(to, Owed { length: owed.length.max(least), ..owed })?;
-            match u8::try_from(symbol) {
-                Ok(b) => edges.push(Edge { lo: b, hi: b, act, target }),
-                Err(_) if target == DEAD => {}
-                Err(_) => tokens.push(TokenEdge { token: (symbol - 256) as u32, act, target }),
+            for (act, target) in self.into(to, Owed { length: owed.length.max(least), ..owed })? {
+                match u8::try_from(symbol) {
+                    Ok(b) => edges.push(Edge { lo: b, hi: b, act, target }),
+                    Err(_) if target == DEAD => {}
+                    Err(_) => tokens.push(TokenEdge { token: (symbol - 256) as u32, act, target }),
+                }
             }
         }
         Ok((edges, tokens))

@@ -226,7 +226,9 @@ fn allows(d: &DispatchRule, words: &[Vec<&str>], text: &[u8]) -> bool {
                 work.push((from, at + 1, tags, vec![], owed.max(1), true));
                 continue;
             }
-            if longest(&d.triggers).is_some_and(|n| n >= owed && !only_stop) && Some(tags) == d.max_tags {
+            let opens = longest(&d.triggers).filter(|&n| n >= owed && !only_stop);
+            if let (Some(length), true) = (opens, Some(tags) == d.max_tags) {
+                work.push((from, at + 1, tags, vec![], length, true));
                 continue;
             }
             work.push((from, at + 1, tags, vec![], owed, only_stop));

@@ -45,9 +45,7 @@ impl Trie {
         let root =
             Node { children: SmallVec::new(), suffix: 0, depth: 0, middle: NONE, ends: Ends::Nothing, to_stop: false };
         let mut trie = Trie { nodes: vec![root], lengths: vec![] };
-        let blocked = rule.max_tags == Some(0);
         for (i, t) in rule.triggers.iter().enumerate() {
-            let ends = if blocked { Ends::Excluded } else { Ends::Trigger(i as u32) };
             let at = trie.insert(t, budget)?;
             let length = trie.nodes[at as usize].depth;
             trie.lengths.push(length);
@@ -56,7 +54,7 @@ impl Trie {
                     let t = String::from_utf8_lossy(t);
                     return Err(CompileError::invalid("", format!("the trigger {t:?} stands twice")));
                 }
-                _ => trie.nodes[at as usize].ends = ends,
+                _ => trie.nodes[at as usize].ends = Ends::Trigger(i as u32),
             }
         }
         let ends_early = rule.stop_after_last && rule.max_tags == Some(1) && rule.min_tags > 0;
