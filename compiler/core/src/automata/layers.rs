@@ -19,16 +19,15 @@
 
 use rustc_hash::FxHashMap;
 
+use self::apart::Apart;
+use self::zones::{Zone, Zones};
 use super::acts::Acts;
-use super::dead_ends::{run, Counters};
 use crate::error::Result;
 use crate::fsm::{Edge, Fsm, Op, State, DEAD, NONE, REJECT, UNBOUNDED};
 use crate::limits::Budget;
 
-/// Most (count, edge) pairs that are looked at to find which states are alive before the least length.
-const MOST_WORK: usize = 1 << 24;
-/// Most states, each with values of the other counters.
-const MOST_STATES: usize = 1 << 16;
+mod apart;
+mod zones;
 
 /// What became of an FSM.
 pub enum Layered {
@@ -45,43 +44,24 @@ pub fn layered(fsm: &Fsm, min: u32, max: u32, budget: &Budget) -> Result<Layered
     let Some(automaton) = (0..fsm.counters).find_map(|r| Automaton::of(fsm, r, min, max)) else {
         return Ok(Layered::Unknown);
     };
-    let Some((told_apart, state_of)) = automaton.told_apart(fsm.counters, budget)? else { return Ok(Layered::Unknown) };
-    let Some(mut zones) = told_apart.zones(budget)? else { return Ok(Layered::Unknown) };
-    if together(&mut zones, &state_of, automaton.states.len()) {
-        Layers::of(&automaton, zones, fsm.counters, budget)
-    } else {
-        Layers::of(&told_apart, zones, fsm.counters, budget)
+    let Some(apart) = Apart::of(&automaton, fsm.counters, budget)? else { return Ok(Layered::Unknown) };
+    let Some(zones) = apart.zones(min, max, budget)? else { return Ok(Layered::Unknown) };
+    match zones.together(&apart.list, automaton.states.len()) {
+        Some(zones) => Layers::of(&automaton, zones, fsm.counters, budget),
+        None => Layers::of(&apart.spelled(&automaton), zones, fsm.counters, budget),
     }
-}
-
-/// Brings what is alive from states that are told apart to states that are not, unless some are alive with some values of
-/// the counters only.
-fn together(zones: &mut [Zone], state_of: &[u32], states: usize) -> bool {
-    let mut all = vec![];
-    for zone in zones.iter() {
-        let mut alive: Vec<Option<bool>> = vec![None; states];
-        for (&q, &is) in state_of.iter().zip(&zone.alive) {
-            if *alive[q as usize].get_or_insert(is) != is {
-                return false;
-            }
-        }
-        all.push(alive.into_iter().map(|a| a.unwrap_or(false)).collect());
-    }
-    for (zone, alive) in zones.iter_mut().zip(all) {
-        zone.alive = alive;
-    }
-    true
 }
 
 /// An edge of which the length is read and the other ops are kept.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Step {
     lo: u8,
     hi: u8,
     target: u32,
     /// A character begins.
     begins: bool,
-    others: Vec<Op>,
+    /// The other ops, by the act that they are part of.
+    others: u16,
 }
 
 /// An FSM one of whose counters is read as a length. State 0 is entered by nothing.
@@ -89,30 +69,11 @@ struct Automaton {
     /// The counter.
     r: u8,
     min: u32,
-    max: u32,
     states: Vec<Vec<Step>>,
-    /// The ops besides, where the state accepts.
-    accepts: Vec<Option<Vec<Op>>>,
-    /// Edges backwards: (from, whether a character begins).
-    back: Vec<Vec<(u32, bool)>>,
-}
-
-/// Counts `first` to `last` (inclusive; [`UNBOUNDED`] if it never ends), with the states that are alive at each.
-struct Zone {
-    first: u32,
-    last: u32,
-    alive: Vec<bool>,
-}
-
-impl Zone {
-    /// Characters that can be written without leaving the zone, by one that enters it at its first count.
-    fn room(&self) -> u32 {
-        if self.last == UNBOUNDED {
-            0
-        } else {
-            self.last - self.first
-        }
-    }
+    /// Where the state accepts, the ops besides.
+    accepts: Vec<Option<u16>>,
+    /// By act: its ops on the other counters.
+    others: Vec<Vec<Op>>,
 }
 
 impl Automaton {
@@ -123,14 +84,15 @@ impl Automaton {
         }
         let rest = if max == UNBOUNDED { max } else { max.checked_sub(1)? };
         let first = Op::Load { r, min: min.saturating_sub(1), max: rest };
-        let parts = |act: u16| -> Option<(Vec<Op>, Vec<Op>)> {
-            let mine = |op: &Op| match *op {
-                Op::Load { r: s, .. } | Op::Tick { r: s } | Op::Exit { r: s } | Op::Room { r: s } => Some(s == r),
-                _ => None,
-            };
-            let ops = fsm.acts.get(usize::from(act))?;
+        let mine = |op: &Op| match *op {
+            Op::Load { r: s, .. } | Op::Tick { r: s } | Op::Exit { r: s } | Op::Room { r: s } => Some(s == r),
+            _ => None,
+        };
+        let parts = |ops: &Vec<Op>| -> Option<(Vec<Op>, Vec<Op>)> {
             ops.iter().all(|op| mine(op).is_some()).then(|| ops.iter().partition(|op| mine(op) == Some(true)))
         };
+        let parts: Vec<Option<(Vec<Op>, Vec<Op>)>> = fsm.acts.iter().map(parts).collect();
+        let length = |act: u16| Some(&parts.get(usize::from(act))?.as_ref()?.0[..]);
         let mut states = Vec::with_capacity(fsm.states.len());
         let mut accepts = Vec::with_capacity(fsm.states.len());
         for (q, state) in fsm.states.iter().enumerate() {
@@ -139,234 +101,33 @@ impl Automaton {
             }
             let mut steps = Vec::with_capacity(state.edges.len());
             for &Edge { lo, hi, act, target } in state.edges.iter().filter(|e| e.target != DEAD) {
-                let (length, others) = parts(act)?;
-                let begins = match length[..] {
+                let begins = match length(act)? {
                     [] if q != 0 => false,
                     [Op::Tick { .. }] if q != 0 => true,
-                    [op] if q == 0 && op == first => true,
+                    &[op] if q == 0 && op == first => true,
                     _ => return None,
                 };
                 if target == 0 {
                     return None;
                 }
-                steps.push(Step { lo, hi, target, begins, others });
+                steps.push(Step { lo, hi, target, begins, others: act });
             }
             states.push(steps);
             accepts.push(match state.accept {
                 REJECT => None,
-                act => match parts(act)? {
-                    (length, others) if q != 0 && length == [Op::Exit { r }] => Some(others),
-                    _ => return None,
-                },
+                act if q != 0 && length(act)? == [Op::Exit { r }] => Some(act),
+                _ => return None,
             });
         }
-        Some(Automaton { r, min, max, states, accepts, back: vec![] }.linked())
+        let others = parts.into_iter().map(|parts| parts.map_or(vec![], |(_, others)| others)).collect();
+        Some(Automaton { r, min, states, accepts, others })
     }
-
-    fn linked(mut self) -> Automaton {
-        self.back = vec![vec![]; self.states.len()];
-        for (q, steps) in (0u32..).zip(&self.states) {
-            for step in steps {
-                self.back[step.target as usize].push((q, step.begins));
-            }
-        }
-        self
-    }
-
-    /// The automaton with a state for all values of the other counters, and the state that each comes from. `None`: too many.
-    fn told_apart(&self, counters: u8, budget: &Budget) -> Result<Option<(Automaton, Vec<u32>)>> {
-        let start = (0u32, Counters::from_elem((0, 0), usize::from(counters)));
-        let mut ids: FxHashMap<(u32, Counters), u32> = [(start.clone(), 0)].into_iter().collect();
-        let mut list = vec![start];
-        let (mut states, mut accepts) = (vec![], vec![]);
-        while let Some((q, values)) = list.get(states.len()).cloned() {
-            budget.tick()?;
-            let mut steps = vec![];
-            for step in &self.states[q as usize] {
-                let Some(after) = run(&step.others, &values) else { return Ok(None) };
-                let Some(after) = after else { continue };
-                let new = list.len() as u32;
-                let target = *ids.entry((step.target, after.clone())).or_insert(new);
-                if target == new {
-                    if list.len() == MOST_STATES {
-                        return Ok(None);
-                    }
-                    list.push((step.target, after));
-                }
-                steps.push(Step { target, others: vec![], ..*step });
-            }
-            states.push(steps);
-            let accept = self.accepts[q as usize].as_ref().and_then(|others| run(others, &values)).flatten();
-            accepts.push(accept.map(|_| vec![]));
-        }
-        let all = Automaton { r: self.r, min: self.min, max: self.max, states, accepts, back: vec![] };
-        Ok(Some((all.linked(), list.into_iter().map(|(q, _)| q).collect())))
-    }
-
-    /// Adds the states that reach a member without beginning a character.
-    fn close(&self, set: &mut [bool]) {
-        let mut work: Vec<u32> = (0u32..).zip(set.iter()).filter(|(_, &is)| is).map(|(q, _)| q).collect();
-        while let Some(q) = work.pop() {
-            for &(p, begins) in &self.back[q as usize] {
-                if !begins && !std::mem::replace(&mut set[p as usize], true) {
-                    work.push(p);
-                }
-            }
-        }
-    }
-
-    /// The states from which one more character leads into the set.
-    fn before(&self, set: &[bool]) -> Vec<bool> {
-        let mut found = vec![false; set.len()];
-        for (q, _) in set.iter().enumerate().filter(|(_, &is)| is) {
-            for &(p, _) in self.back[q].iter().filter(|(_, begins)| *begins) {
-                found[p as usize] = true;
-            }
-        }
-        self.close(&mut found);
-        found
-    }
-
-    fn completed(&self) -> Vec<bool> {
-        let mut set: Vec<bool> = self.accepts.iter().map(Option::is_some).collect();
-        self.close(&mut set);
-        set
-    }
-
-    /// Least number of characters that completes each state; [`UNBOUNDED`] if none does.
-    fn least(&self, budget: &Budget) -> Result<Vec<u32>> {
-        let mut least = vec![UNBOUNDED; self.states.len()];
-        let mut set = self.completed();
-        for t in 0.. {
-            budget.tick()?;
-            let mut new = false;
-            for (is, least) in set.iter_mut().zip(&mut least) {
-                *is &= *least == UNBOUNDED;
-                if *is {
-                    (*least, new) = (t, true);
-                }
-            }
-            if !new {
-                break;
-            }
-            set = self.before(&set);
-        }
-        Ok(least)
-    }
-
-    /// Greatest number of characters; [`UNBOUNDED`] if there is no greatest. `least`: which states can be completed at all.
-    fn greatest(&self, least: &[u32], budget: &Budget) -> Result<Vec<u32>> {
-        let mut greatest = vec![0; least.len()];
-        // Those that can be completed with `t` characters or more.
-        let mut set: Vec<bool> = least.iter().map(|&t| t != UNBOUNDED).collect();
-        for t in 1.. {
-            budget.tick()?;
-            let next = self.before(&set);
-            if next == set {
-                break;
-            }
-            for (greatest, _) in greatest.iter_mut().zip(&next).filter(|(_, &is)| is) {
-                *greatest = t;
-            }
-            set = next;
-        }
-        for (greatest, _) in greatest.iter_mut().zip(&set).filter(|(_, &is)| is) {
-            *greatest = UNBOUNDED;
-        }
-        Ok(greatest)
-    }
-
-    /// The zones in order of their counts. `None`: too much work.
-    fn zones(&self, budget: &Budget) -> Result<Option<Vec<Zone>>> {
-        let states = self.states.len() as u32;
-        let edges: usize = self.states.iter().map(Vec::len).sum();
-        let mut zones = vec![];
-        let least = self.least(budget)?;
-        if (self.min as usize).saturating_mul(edges) <= MOST_WORK {
-            let Some(before) = self.before_minimum(&least, budget)? else { return Ok(None) };
-            zones.extend(before);
-        } else if self.max == UNBOUNDED || self.max - self.min >= states {
-            let greatest = self.greatest(&least, budget)?;
-            let cuts = greatest.iter().map(|&t| self.min.saturating_sub(t)).chain([0]);
-            for (first, last) in ranges(cuts, self.min) {
-                let alive = greatest.iter().zip(&least).map(|(&g, &l)| l != UNBOUNDED && g >= self.min - first);
-                zones.push(Zone { first, last, alive: alive.collect() });
-            }
-        } else {
-            return Ok(None);
-        }
-        let room = |first: u32| if self.max == UNBOUNDED { UNBOUNDED - 1 } else { self.max - first };
-        let cuts = least.iter().map(|&t| self.max.saturating_sub(t).saturating_add(1)).filter(|&k| k > self.min);
-        let end = self.max.saturating_add(1);
-        let cuts: Vec<u32> = if self.max == UNBOUNDED { vec![] } else { cuts.collect() };
-        for (first, last) in ranges(cuts.into_iter().chain([self.min]), end) {
-            let alive = least.iter().map(|&t| t <= room(first)).collect();
-            zones.push(Zone { first, last: if self.max == UNBOUNDED { UNBOUNDED } else { last }, alive });
-        }
-        Ok(Some(zones))
-    }
-
-    /// The zones before `min` characters. `None`: a character may go on for ever.
-    fn before_minimum(&self, least: &[u32], budget: &Budget) -> Result<Option<Vec<Zone>>> {
-        let Some(order) = self.within_characters() else { return Ok(None) };
-        // By state: the least number of characters that completes it and is at least `wanted`.
-        let mut numbers = least.to_vec();
-        let mut zones: Vec<Zone> = vec![];
-        for wanted in 1..=self.min {
-            budget.tick()?;
-            let mut next = vec![UNBOUNDED; numbers.len()];
-            for &q in &order {
-                let ways = self.states[q as usize].iter().map(|step| match step.begins {
-                    true => numbers[step.target as usize].saturating_add(1),
-                    false => next[step.target as usize],
-                });
-                next[q as usize] = ways.min().unwrap_or(UNBOUNDED);
-            }
-            numbers = next;
-            let k = self.min - wanted;
-            let room = if self.max == UNBOUNDED { UNBOUNDED - 1 } else { self.max - k };
-            let alive: Vec<bool> = numbers.iter().map(|&t| t <= room).collect();
-            match zones.last_mut() {
-                Some(zone) if zone.alive == alive => zone.first = k,
-                _ => zones.push(Zone { first: k, last: k, alive }),
-            }
-        }
-        zones.reverse();
-        Ok(Some(zones))
-    }
-
-    /// The states, each after those to which its edges within a character lead; `None` if these go in a circle.
-    fn within_characters(&self) -> Option<Vec<u32>> {
-        let within = |steps: &Vec<Step>| steps.iter().filter(|step| !step.begins).count();
-        let mut left: Vec<usize> = self.states.iter().map(within).collect();
-        let mut order: Vec<u32> = (0u32..).zip(&left).filter(|(_, &n)| n == 0).map(|(q, _)| q).collect();
-        let mut done = 0;
-        while let Some(&q) = order.get(done) {
-            done += 1;
-            for &(p, _) in self.back[q as usize].iter().filter(|(_, begins)| !begins) {
-                left[p as usize] -= 1;
-                if left[p as usize] == 0 {
-                    order.push(p);
-                }
-            }
-        }
-        (order.len() == self.states.len()).then_some(order)
-    }
-}
-
-/// The ranges of counts below `end` that begin at the given ones.
-fn ranges(begins: impl Iterator<Item = u32>, end: u32) -> Vec<(u32, u32)> {
-    let mut begins: Vec<u32> = begins.filter(|&k| k < end).collect();
-    begins.sort_unstable();
-    begins.dedup();
-    let ends: Vec<u32> = begins.iter().skip(1).copied().chain([end]).map(|k| k.saturating_sub(1)).collect();
-    begins.into_iter().zip(ends).collect()
 }
 
 /// The FSM in the making: one copy of the automaton for each zone.
 struct Layers<'a> {
     automaton: &'a Automaton,
-    zones: Vec<Zone>,
+    zones: Zones,
     budget: &'a Budget,
     acts: Acts,
     ids: FxHashMap<(u32, usize), u32>,
@@ -377,7 +138,7 @@ struct Layers<'a> {
 }
 
 impl<'a> Layers<'a> {
-    fn of(automaton: &'a Automaton, zones: Vec<Zone>, counters: u8, budget: &'a Budget) -> Result<Layered> {
+    fn of(automaton: &'a Automaton, zones: Zones, counters: u8, budget: &'a Budget) -> Result<Layered> {
         let mut layers = Layers {
             automaton,
             zones,
@@ -387,7 +148,7 @@ impl<'a> Layers<'a> {
             list: vec![(0, 0)],
             cut: false,
         };
-        if !layers.alive(0, 0) {
+        if !layers.zones.alive(0, 0) {
             return Ok(Layered::Cut(Fsm { states: vec![State::default()], acts: vec![vec![]], ..Fsm::default() }));
         }
         let mut states = vec![];
@@ -402,20 +163,17 @@ impl<'a> Layers<'a> {
         Ok(Layered::Cut(Fsm { states, acts: layers.acts.into_list(), counters, ..Fsm::default() }))
     }
 
-    fn alive(&self, q: u32, zone: usize) -> bool {
-        self.zones.get(zone).is_some_and(|z| z.alive[q as usize])
-    }
-
     /// What enters a zone at its first count.
     fn enter(&self, zone: usize) -> Option<Op> {
-        let n = self.zones.get(zone).map_or(0, Zone::room);
+        let n = self.zones.list.get(zone).map_or(0, Zone::room);
         (n > 0).then_some(Op::Load { r: self.automaton.r, min: n, max: n })
     }
 
     fn state(&mut self, q: u32, zone: usize) -> Result<State> {
         let automaton = self.automaton;
         let r = automaton.r;
-        let (first, last, room) = (self.zones[zone].first, self.zones[zone].last, self.zones[zone].room());
+        let Zone { first, last, .. } = self.zones.list[zone];
+        let room = self.zones.list[zone].room();
         // The counter is not loaded yet in the start.
         let start = if q == 0 { self.enter(zone) } else { None };
         let mut edges = vec![];
@@ -428,14 +186,14 @@ impl<'a> Layers<'a> {
                 self.edge(step, start, Some(Op::Tick { r }), zone, &mut edges)?;
             }
             // Beyond the last zone there is no room: that is no dead end.
-            if zone + 1 < self.zones.len() && (q != 0 || room == 0) {
+            if zone + 1 < self.zones.list.len() && (q != 0 || room == 0) {
                 let leave = (room > 0).then_some(Op::Exit { r });
                 self.edge(step, leave, self.enter(zone + 1), zone + 1, &mut edges)?;
             }
         }
         edges.sort_unstable();
         let accept = match &automaton.accepts[q as usize] {
-            Some(others) if first >= automaton.min => {
+            &Some(others) if first >= automaton.min => {
                 // What is left in the counter would only tell sets apart.
                 let clear = (room > 0).then_some(Op::Load { r, min: 0, max: 0 });
                 self.act(others, [clear, None])?
@@ -445,7 +203,9 @@ impl<'a> Layers<'a> {
         Ok(State { edges, accept, ..State::default() })
     }
 
-    fn act(&mut self, others: &[Op], ops: [Option<Op>; 2]) -> Result<u16> {
+    /// `others`: the other ops, by act; they come first.
+    fn act(&mut self, others: u16, ops: [Option<Op>; 2]) -> Result<u16> {
+        let others = &self.automaton.others[usize::from(others)];
         let ops: Vec<Op> = others.iter().copied().chain(ops.into_iter().flatten()).collect();
         self.acts.intern(&ops)
     }
@@ -458,11 +218,11 @@ impl<'a> Layers<'a> {
         zone: usize,
         edges: &mut Vec<Edge>,
     ) -> Result<()> {
-        if !self.alive(step.target, zone) {
+        if !self.zones.alive(step.target, zone) {
             self.cut = true;
             return Ok(());
         }
-        let act = self.act(&step.others, [op, then])?;
+        let act = self.act(step.others, [op, then])?;
         let new = self.list.len() as u32;
         let target = *self.ids.entry((step.target, zone)).or_insert(new);
         if target == new {
