@@ -18,6 +18,8 @@ pub(super) struct Apart {
     ids: FxHashMap<(u32, u32), u32>,
     values: Vec<Counters>,
     value_ids: FxHashMap<Counters, u32>,
+    /// What the other ops of an act make of a value; `None`: they fail.
+    after: FxHashMap<(u32, u16), Option<u32>>,
     /// Where each leads, and whether a character begins.
     pub(super) steps: Lists,
     /// The same backwards.
@@ -65,6 +67,7 @@ impl Apart {
             ids: FxHashMap::default(),
             values: vec![],
             value_ids: FxHashMap::default(),
+            after: FxHashMap::default(),
             steps: Lists { start: vec![0], all: vec![] },
             back: Lists::default(),
             accepts: vec![],
@@ -129,7 +132,12 @@ impl Apart {
         if ops.is_empty() {
             return Some(Some(value));
         }
-        Some(run(ops, &self.values[value as usize])?.map(|counters| self.value(counters)))
+        if let Some(&after) = self.after.get(&(value, others)) {
+            return Some(after);
+        }
+        let after = run(ops, &self.values[value as usize])?.map(|counters| self.value(counters));
+        self.after.insert((value, others), after);
+        Some(after)
     }
 
     /// The automaton with a state for all values of the other counters.
