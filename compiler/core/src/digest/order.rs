@@ -9,6 +9,7 @@
 //! more. Members of one colour are alike in everything that follows from them.
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::{refine, word, write_keys, write_op, Digest, FirstUse};
 use crate::error::Result;
@@ -143,68 +144,171 @@ impl<'a> States<'a> {
         (t != NONE && t != DEAD).then(|| self.base[self.member[q] as usize] + t as usize)
     }
 
-    /// All states that the colour of one depends on.
-    fn successors(&self, q: usize) -> Vec<usize> {
-        let s = self.state(q);
-        let edges = s.edges.iter().map(|e| e.target).chain(s.tokens.iter().map(|e| e.target));
-        let targets = edges.chain([s.fallback]).chain(s.refs.iter().map(|e| e.target));
-        let mut found: Vec<usize> = targets.filter_map(|t| self.target(q, t)).collect();
-        found.extend(s.refs.iter().filter_map(|e| self.called(q, e.callee)));
-        if self.own(q) == 0 {
-            found.extend(self.rule(q).holes.iter().filter_map(|&h| self.start(h)));
+    /// Of all states, one behind the other, what their colours depend on.
+    fn outlooks(&self, references: &[u32]) -> Outlooks {
+        let n = self.member.len();
+        let mut found = Outlooks { start: vec![0], refs: Vec::with_capacity(n), targets: vec![] };
+        let place = |q: Option<usize>| q.map_or(NONE, |q| q as u32);
+        let mut references = references.iter();
+        for q in 0..n {
+            let s = self.state(q);
+            let edges = s.edges.iter().map(|e| e.target).chain(s.tokens.iter().map(|e| e.target));
+            found.targets.extend(edges.chain([s.fallback]).map(|t| place(self.target(q, t))));
+            let first = found.targets.len() as u32;
+            for (e, &reference) in s.refs.iter().zip(&mut references) {
+                let ends = [self.called(q, e.callee), self.target(q, e.target)].map(place);
+                found.targets.extend([reference, ends[0], ends[1]]);
+            }
+            found.refs.push((first, found.targets.len() as u32));
+            if self.own(q) == 0 {
+                found.targets.extend(self.rule(q).holes.iter().map(|&h| place(self.start(h))));
+            }
+            found.start.push(found.targets.len() as u32);
         }
         found
     }
 
-    /// What a state does, with its `references`, without what it leads to within the component.
-    fn shape(&self, q: usize, node: &[Digest], references: &[Vec<u8>]) -> Digest {
-        let (rule, state) = (self.rule(q), self.state(q));
-        let fsm = &rule.fsm;
-        let mut out = vec![state.distinct as u8, (state.accept != REJECT) as u8, (state.fallback != NONE) as u8];
-        write_act(&mut out, fsm, state.accept);
-        word(&mut out, state.edges.len() as u32);
+    /// The shape of each state, as its place among all of them: what it does, with its `references`, without what it leads to
+    /// within the component.
+    fn shapes(&self, node: &[Digest], references: &[Vec<u8>], budget: &Budget) -> Result<Vec<u32>> {
+        let mut ids: FxHashMap<Vec<u8>, u32> = FxHashMap::default();
+        let mut digests: Vec<Digest> = vec![];
+        let mut shape = Vec::with_capacity(self.member.len());
+        let mut references = references.iter();
+        let mut out = vec![];
+        for &m in self.members {
+            let rule = &self.rules[m as usize];
+            let acts = Acts::of(&rule.fsm);
+            for (own, state) in rule.fsm.states.iter().enumerate() {
+                budget.tick()?;
+                out.clear();
+                let mut refs: Vec<&Vec<u8>> = references.by_ref().take(state.refs.len()).collect();
+                refs.sort_unstable();
+                self.write_shape(&mut out, rule, own, &acts, &refs, node);
+                // Few are different from each other, and the digest is for those.
+                shape.push(match ids.get(&out) {
+                    Some(&id) => id,
+                    None => {
+                        ids.insert(out.clone(), digests.len() as u32);
+                        digests.push(*blake3::hash(&out).as_bytes());
+                        digests.len() as u32 - 1
+                    }
+                });
+            }
+        }
+        let place = ranks(&digests);
+        shape.iter_mut().for_each(|id| *id = place[*id as usize]);
+        Ok(shape)
+    }
+
+    fn write_shape(
+        &self,
+        out: &mut Vec<u8>,
+        rule: &LoweredRule,
+        own: usize,
+        acts: &Acts,
+        references: &[&Vec<u8>],
+        node: &[Digest],
+    ) {
+        let (fsm, state) = (&rule.fsm, &rule.fsm.states[own]);
+        out.extend([state.distinct as u8, (state.accept != REJECT) as u8, (state.fallback != NONE) as u8]);
+        out.extend_from_slice(acts.written(state.accept));
+        word(out, state.edges.len() as u32);
         for e in &state.edges {
             out.extend([e.lo, e.hi, (e.target == DEAD) as u8]);
-            write_act(&mut out, fsm, e.act);
+            out.extend_from_slice(acts.written(e.act));
         }
-        word(&mut out, state.tokens.len() as u32);
+        word(out, state.tokens.len() as u32);
         for e in &state.tokens {
-            word(&mut out, e.token);
+            word(out, e.token);
             out.push((e.target == DEAD) as u8);
-            write_act(&mut out, fsm, e.act);
+            out.extend_from_slice(acts.written(e.act));
         }
-        let mut refs: Vec<&Vec<u8>> = references.iter().collect();
-        refs.sort_unstable();
-        word(&mut out, refs.len() as u32);
-        refs.iter().for_each(|part| out.extend_from_slice(part));
-        if self.own(q) == 0 {
+        word(out, references.len() as u32);
+        references.iter().for_each(|part| out.extend_from_slice(part));
+        if own == 0 {
             out.push(fsm.counters);
             for &h in &rule.holes {
                 out.extend(if self.start(h).is_some() { [0; 32] } else { node[h as usize] });
             }
             if let Some(keys) = &fsm.keys {
-                write_keys(&mut out, keys, &[]);
+                write_keys(out, keys, &[]);
             }
         }
-        *blake3::hash(&out).as_bytes()
+    }
+}
+
+/// The acts of an FSM as they are hashed.
+struct Acts {
+    written: Vec<Vec<u8>>,
+    none: Vec<u8>,
+}
+
+impl Acts {
+    fn of(fsm: &Fsm) -> Acts {
+        let written = |act: u16| {
+            let mut out = vec![];
+            write_act(&mut out, fsm, act);
+            out
+        };
+        Acts { written: (0..fsm.acts.len()).map(|act| written(act as u16)).collect(), none: written(REJECT) }
     }
 
-    /// What a state leads to, in colours.
-    fn outlook(&self, q: usize, colour: &[u32], parts: &[Vec<u32>]) -> Box<[u32]> {
-        let s = self.state(q);
-        let of = |q: Option<usize>| q.map_or(NONE, |q| colour[q]);
-        let edges = s.edges.iter().map(|e| e.target).chain(s.tokens.iter().map(|e| e.target));
-        let mut out: Vec<u32> = edges.chain([s.fallback]).map(|t| of(self.target(q, t))).collect();
-        // The order of references is what is asked for.
-        let refs = s.refs.iter().zip(&parts[q]);
-        let mut refs: Vec<[u32; 3]> =
-            refs.map(|(e, &part)| [part, of(self.called(q, e.callee)), of(self.target(q, e.target))]).collect();
-        refs.sort_unstable();
-        out.extend(refs.iter().flatten());
-        if self.own(q) == 0 {
-            out.extend(self.rule(q).holes.iter().map(|&h| of(self.start(h))));
+    fn written(&self, act: u16) -> &[u8] {
+        self.written.get(usize::from(act)).unwrap_or(&self.none)
+    }
+}
+
+/// What the states lead to, one behind the other: states by number, or [`NONE`]; each reference as its own place among all
+/// kinds of references, the state that it calls and its target.
+struct Outlooks {
+    /// Where that of each state begins.
+    start: Vec<u32>,
+    /// Where the references of each state begin and end.
+    refs: Vec<(u32, u32)>,
+    targets: Vec<u32>,
+}
+
+impl Outlooks {
+    fn range(&self, q: u32) -> std::ops::Range<usize> {
+        self.start[q as usize] as usize..self.start[q as usize + 1] as usize
+    }
+
+    /// By state: the states whose colours depend on its colour.
+    fn reversed(&self) -> (Vec<u32>, Vec<u32>) {
+        let n = self.refs.len();
+        let successors = |q: usize| {
+            let (first, end) = self.refs[q];
+            // The first of three numbers of a reference is no state.
+            let state = move |i: usize| !(first..end).contains(&(i as u32)) || (i as u32 - first) % 3 != 0;
+            self.range(q as u32).filter(move |&i| state(i)).map(|i| self.targets[i]).filter(|&t| t != NONE)
+        };
+        let mut start = vec![0u32; n + 1];
+        (0..n).flat_map(successors).for_each(|to| start[to as usize + 1] += 1);
+        (0..n).for_each(|q| start[q + 1] += start[q]);
+        let (mut place, mut all) = (start.clone(), vec![0; start[n] as usize]);
+        for q in 0..n {
+            for to in successors(q) {
+                all[place[to as usize] as usize] = q as u32;
+                place[to as usize] += 1;
+            }
         }
-        out.into()
+        (start, all)
+    }
+
+    /// Writes what state `q` leads to in colours.
+    fn colour(&self, q: u32, colour: &[u32], out: &mut [u32]) {
+        let range = self.range(q);
+        let (first, end) = self.refs[q as usize];
+        let (first, end) = (first as usize - range.start, end as usize - range.start);
+        let targets = &self.targets[range];
+        let of = |t: u32| if t == NONE { NONE } else { colour[t as usize] };
+        out.iter_mut().zip(targets).for_each(|(out, &t)| *out = of(t));
+        // The order of references is what is asked for.
+        let mut refs: SmallVec<[[u32; 3]; 8]> =
+            targets[first..end].chunks_exact(3).map(|r| [r[0], of(r[1]), of(r[2])]).collect();
+        refs.sort_unstable();
+        out[first..end].iter_mut().zip(refs.iter().flatten()).for_each(|(out, &r)| *out = r);
     }
 }
 
@@ -257,40 +361,41 @@ fn colours(
 ) -> Result<Vec<Vec<u32>>> {
     let all = States::of(rules, members, local);
     let n = all.member.len();
-    let mut shapes = Vec::with_capacity(n);
-    let mut before: Vec<Vec<u32>> = vec![vec![]; n];
     let mut references = vec![];
     for q in 0..n {
         budget.tick()?;
-        let first = references.len();
         references.extend(all.state(q).refs.iter().map(|e| reference(&all.rule(q).fsm, e, node, local)));
-        shapes.push(all.shape(q, node, &references[first..]));
-        all.successors(q).into_iter().for_each(|to| before[to].push(q as u32));
     }
-    let mut reference = ranks(&references).into_iter();
-    let parts: Vec<Vec<u32>> = (0..n).map(|q| reference.by_ref().take(all.state(q).refs.len()).collect()).collect();
-    let mut colour = ranks(&shapes);
+    let mut colour = all.shapes(node, &references, budget)?;
+    let outlooks = all.outlooks(&ranks(&references));
+    let (before_start, before) = outlooks.reversed();
+    let before = |q: u32| &before[before_start[q as usize] as usize..before_start[q as usize + 1] as usize];
     let mut kinds: Vec<Vec<u32>> = vec![vec![]; colour.iter().max().map_or(0, |m| *m as usize + 1)];
     (0..n as u32).for_each(|q| kinds[colour[q as usize] as usize].push(q));
-    let mut outlook: Vec<Box<[u32]>> = vec![Box::default(); n];
+    let mut outlook = outlooks.targets.clone();
     let mut dirty: Vec<u32> = (0..n as u32).collect();
     while !dirty.is_empty() {
+        let mut touched: Vec<u32> = vec![];
         for &q in &dirty {
             budget.tick()?;
-            outlook[q as usize] = all.outlook(q as usize, &colour, &parts);
+            // What is alone of its colour stays so.
+            if kinds[colour[q as usize] as usize].len() > 1 {
+                touched.push(colour[q as usize]);
+                outlooks.colour(q, &colour, &mut outlook[outlooks.range(q)]);
+            }
         }
-        let mut touched: Vec<u32> = dirty.iter().map(|&q| colour[q as usize]).collect();
         touched.sort_unstable();
         touched.dedup();
+        let outlook = |q: u32| &outlook[outlooks.range(q)];
         let mut recoloured = vec![];
         for c in touched {
-            let mut groups: FxHashMap<&[u32], Vec<u32>> = FxHashMap::default();
-            for q in std::mem::take(&mut kinds[c as usize]) {
-                groups.entry(&outlook[q as usize]).or_default().push(q);
+            let kind = &mut kinds[c as usize];
+            if kind.iter().all(|&q| outlook(q) == outlook(kind[0])) {
+                continue;
             }
-            let mut groups: Vec<(&[u32], Vec<u32>)> = groups.into_iter().collect();
-            groups.sort_unstable_by_key(|(outlook, _)| *outlook);
-            let mut groups = groups.into_iter().map(|(_, kind)| kind);
+            let mut all = std::mem::take(kind);
+            all.sort_unstable_by(|&a, &b| outlook(a).cmp(outlook(b)));
+            let mut groups = all.chunk_by(|&a, &b| outlook(a) == outlook(b)).map(<[u32]>::to_vec);
             kinds[c as usize] = groups.next().unwrap_or_default();
             for kind in groups {
                 kind.iter().for_each(|&q| colour[q as usize] = kinds.len() as u32);
@@ -298,7 +403,7 @@ fn colours(
                 kinds.push(kind);
             }
         }
-        dirty = recoloured.iter().flat_map(|&q| before[q as usize].iter().copied()).collect();
+        dirty = recoloured.iter().flat_map(|&q| before(q).iter().copied()).collect();
         dirty.sort_unstable();
         dirty.dedup();
     }
