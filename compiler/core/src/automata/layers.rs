@@ -16,6 +16,8 @@
 //!
 //! Other counters of the product are told apart to find out what is alive. If a state is alive at a count with all of their values
 //! or with none, they are kept as they are; else the result has a state for each value.
+//!
+//! [`apart`] tells states apart, [`zones`] finds what is alive where, and [`Layers`] makes the copies.
 
 use rustc_hash::FxHashMap;
 
