@@ -79,14 +79,8 @@ impl Builder<'_> {
             Expr::JsonChars { ranges, free } => self.chars(ranges, 1 + u8::from(*free), from, to)?,
             Expr::Seq(items) => self.sequence(items, task, tasks)?,
             Expr::Alt(items) => {
-                let mut texts: Vec<&[u8]> = vec![];
-                for e in items.iter().rev() {
-                    match e {
-                        Expr::Bytes(b) if !b.is_empty() => texts.push(b),
-                        e => tasks.push(Task { e, from, to, nonempty, counter }),
-                    }
-                }
-                self.literals(texts, from, to)?;
+                let others = self.texts(items, from, to)?;
+                tasks.extend(others.into_iter().rev().map(|e| Task { e, from, to, nonempty, counter }));
             }
             Expr::Repeat { body, min, max } => self.repeat(body, *min, *max, task, tasks)?,
             Expr::Rule(rule) => self.rule(*rule, None, from, to, nonempty)?,
