@@ -13,6 +13,7 @@ pub mod ir;
 pub mod limits;
 pub mod lower;
 pub mod machine;
+pub mod mask_cache;
 pub mod program;
 pub mod regex;
 pub mod schema;

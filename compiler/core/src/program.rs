@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::fsm::{Callee, Fsm};
 use crate::lower::grammar::LoweredGrammar;
+use crate::mask_cache::Meter;
 use crate::tails::{self, Alias};
 use crate::unit::{Digest, Link, Node, Unit};
 
@@ -20,6 +21,7 @@ use crate::unit::{Digest, Link, Node, Unit};
 pub struct UnitStore {
     slots: RwLock<Slots>,
     installed: AtomicU64,
+    meter: Arc<Meter>,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ struct Slots {
     pins: Vec<u32>,
     free: Vec<u32>,
     by_digest: FxHashMap<Digest, u32>,
+    /// Nodes whose unit has holes, by its digest: others may bind them to other things.
+    frames: FxHashMap<Digest, Vec<u32>>,
 }
 
 impl Slots {
@@ -40,6 +44,33 @@ impl Slots {
         });
         self.by_digest.insert(digest, id);
         id
+    }
+
+    fn put(&mut self, id: u32, node: Node, meter: &Arc<Meter>) {
+        node.unit.cache.join(meter);
+        if !node.holes.is_empty() {
+            self.frames.entry(node.unit.digest).or_default().push(id);
+        }
+        self.nodes[id as usize] = Some(Arc::new(node));
+    }
+
+    fn take(&mut self, id: u32) -> Option<Arc<Node>> {
+        let node = self.nodes[id as usize].take()?;
+        self.by_digest.remove(&node.digest);
+        node.unit.cache.leave();
+        if let Some(ids) = self.frames.get_mut(&node.unit.digest) {
+            ids.retain(|&i| i != id);
+            if ids.is_empty() {
+                self.frames.remove(&node.unit.digest);
+            }
+        }
+        Some(node)
+    }
+
+    /// The unit with holes that has this digest.
+    fn frame(&self, digest: &Digest) -> Option<Arc<Unit>> {
+        let id = *self.frames.get(digest)?.first()?;
+        self.nodes[id as usize].as_ref().map(|n| n.unit.clone())
     }
 }
 
@@ -81,6 +112,11 @@ impl UnitStore {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What the mask-cache entries of all units hold.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
     }
 
     /// Nodes ever built; those found by digest are not counted.
@@ -152,14 +188,8 @@ impl UnitStore {
         for (rule, id) in fresh {
             let Some(r) = rules[rule].take() else { continue };
             let mut links = links_of(&r.fsm, &r.holes, &ids);
-            let unit = slots
-                .nodes
-                .iter()
-                .flatten()
-                .filter(|_| !r.holes.is_empty())
-                .find(|n| n.unit.digest == digests.unit[rule])
-                .map(|n| n.unit.clone());
-            let unit = unit.unwrap_or_else(|| {
+            let known = if r.holes.is_empty() { None } else { slots.frame(&digests.unit[rule]) };
+            let unit = known.unwrap_or_else(|| {
                 let mut aliases: Vec<(u32, Alias)> = vec![];
                 for tail in tails::find(&r.fsm) {
                     let callee = tail.callee.map(|c| links[c as usize]);
@@ -174,14 +204,8 @@ impl UnitStore {
                         let unit = Arc::new(Unit::tail(name, digest, tail.fsm));
                         size += unit.size() + 160;
                         let links = callee.into_iter().collect();
-                        slots.nodes[id as usize] = Some(Arc::new(Node {
-                            unit,
-                            links,
-                            holes: Box::default(),
-                            digest,
-                            component: 0,
-                            height: 0,
-                        }));
+                        let node = Node { unit, links, holes: Box::default(), digest, component: 0, height: 0 };
+                        slots.put(id, node, &self.meter);
                         id
                     });
                     aliases.push((
@@ -197,7 +221,7 @@ impl UnitStore {
             let component = labels.get(&left.component[rule]).copied().unwrap_or(0);
             let holes = r.holes.iter().map(|&h| ids[h as usize]).collect();
             let (digest, height) = (digests.node[rule], left.height[rule]);
-            slots.nodes[id as usize] = Some(Arc::new(Node { unit, links, holes, digest, component, height }));
+            slots.put(id, Node { unit, links, holes, digest, component, height }, &self.meter);
             self.installed.fetch_add(1, Ordering::Relaxed);
         }
         // Tails of units that were there before hang on those units' nodes.
@@ -228,10 +252,7 @@ impl UnitStore {
         for &id in nodes {
             slots.pins[id as usize] -= 1;
             if slots.pins[id as usize] == 0 {
-                if let Some(node) = slots.nodes[id as usize].take() {
-                    slots.by_digest.remove(&node.digest);
-                    dead.push(node);
-                }
+                dead.extend(slots.take(id));
                 slots.free.push(id);
             }
         }

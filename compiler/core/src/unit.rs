@@ -6,13 +6,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::entry::{Entry, Family};
 use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, TokenEdge, DEAD, NONE, REJECT};
 use crate::ir::PropertyOrder;
+use crate::mask_cache::MaskCache;
 use crate::tails::Alias;
 
 /// A hierarchical structural hash: see `digest`.
@@ -118,8 +117,7 @@ pub struct Unit {
     aliases: Box<[(u32, Alias)]>,
     /// The states that are marked `distinct`, sorted: see [`crate::fsm`].
     pub distinct: Box<[u32]>,
-    pub entries: RwLock<FxHashMap<EntryKey, Arc<Entry>>>,
-    pub families: RwLock<FxHashMap<u32, Option<Arc<Family>>>>,
+    pub cache: MaskCache,
 }
 
 /// A state and its register class (clamped words; empty for all zeros).
@@ -193,8 +191,7 @@ impl Unit {
             loops: OnceLock::new(),
             aliases,
             distinct,
-            entries: RwLock::default(),
-            families: RwLock::default(),
+            cache: MaskCache::default(),
         }
     }
 
@@ -227,8 +224,7 @@ impl Unit {
             loops: OnceLock::new(),
             aliases: Box::default(),
             distinct: Box::default(),
-            entries: RwLock::default(),
-            families: RwLock::default(),
+            cache: MaskCache::default(),
         }
     }
 

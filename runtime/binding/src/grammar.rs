@@ -87,7 +87,7 @@ impl PyGrammar {
             d.set_item("states", unit.states())?;
             d.set_item("edges", unit.edges.len())?;
             d.set_item("refs", unit.refs.len())?;
-            let entries = unit.entries.read();
+            let entries = unit.cache.entries();
             d.set_item("entries", entries.len())?;
             d.set_item("entry_bytes", entries.values().map(|e| e.size()).sum::<usize>())?;
             d.set_item("build_us", entries.values().map(|e| e.cost).sum::<u64>() as f64 / 1e3)?;

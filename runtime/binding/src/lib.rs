@@ -1,5 +1,6 @@
 //! `gramary.runtime._core`: the kernel's Python binding, and nothing else. `_core.pyi` documents it.
 
+mod allocator;
 mod artifacts;
 mod bitmask;
 mod compiler;
@@ -10,10 +11,6 @@ mod options;
 mod vocabulary;
 
 use pyo3::prelude::*;
-
-/// Lowering allocates many small things; this allocator is made for it.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[pymodule]
 mod _core {
@@ -30,6 +27,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::allocator::keep_memory();
         m.add("FORMAT_VERSION", gramary_compiler::FORMAT_VERSION)
     }
 }

@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut costs = vec![];
     for (link, node) in grammar.nodes() {
         let n = machine.bind(link);
-        for ((state, regs), entry) in node.unit.entries.read().iter() {
+        for ((state, regs), entry) in node.unit.cache.entries().iter() {
             let regs = machine.intern_regs(regs);
             let mut best = u128::MAX;
             for _ in 0..20 {

@@ -136,7 +136,6 @@ struct Sources {
     by_source: FxHashMap<Source, std::collections::HashMap<Box<[u8]>, Cached, foldhash::fast::RandomState>>,
     clock: u64,
     bytes: usize,
-    since_check: usize,
 }
 
 /// Dispatch units by their frame and the triggers that have no tags.
@@ -265,7 +264,6 @@ impl Engine {
         let mut sources = self.sources.lock();
         let used = sources.clock;
         sources.bytes += bytes;
-        sources.since_check += 1;
         if let Some(old) = sources.ahead.insert(key, Cached { compiled, bytes, used }) {
             sources.bytes -= old.bytes;
         }
@@ -280,7 +278,6 @@ impl Engine {
         let mut sources = self.sources.lock();
         let used = sources.clock;
         sources.bytes += bytes;
-        sources.since_check += 1;
         let old = sources
             .by_source
             .entry(source.clone())
@@ -404,52 +401,50 @@ impl Engine {
         Arc::new(grammar)
     }
 
-    /// Make room: sources that were used longest ago go first, down to three quarters of the budget. Entries are built
-    /// after their units were cached, so the true size is measured now and then, not tracked.
+    /// Makes room: sources that were used longest ago go first. What is over the budget goes and a little more, so that it is
+    /// not done at every compile, and not so much that one compile pays for many. The caller drops what is returned when it
+    /// holds no lock.
     fn evict(&self, sources: &mut Sources) -> Vec<Cached> {
         let mut dead = vec![];
-        if sources.since_check < 64 && sources.bytes <= self.budget {
-            return dead;
-        }
-        sources.since_check = 0;
-        let mut total = sources.bytes + self.entry_bytes();
+        let entries = self.store.meter().bytes();
+        let mut total = sources.bytes + entries;
         if total <= self.budget {
             return dead;
         }
+        let enough = self.budget - self.budget / 32;
         // What nobody has asked for yet goes first.
         for cached in std::mem::take(&mut sources.ahead).into_values() {
             sources.bytes -= cached.bytes;
             total = total.saturating_sub(cached.bytes);
             dead.push(cached);
         }
-        let mut order: Vec<(u64, usize, Source, Box<[u8]>)> = sources
-            .by_source
-            .iter()
-            .flat_map(|(s, m)| m.iter().map(move |(text, c)| (c.used, c.bytes, s.clone(), text.clone())))
-            .collect();
-        order.sort_unstable_by_key(|o| o.0);
+        let all = sources.by_source.values().flat_map(|m| m.values());
+        let mut order: Vec<(u64, usize)> = all.map(|c| (c.used, c.bytes)).collect();
+        order.sort_unstable();
         // Entries go with their units; count them at their average share.
-        let share = self.entry_bytes() / order.len().max(1);
-        for (_, bytes, source, text) in order {
-            if total <= self.budget / 4 * 3 {
+        let share = entries / order.len().max(1);
+        let mut last = None;
+        for (used, bytes) in order {
+            if total <= enough {
                 break;
             }
-            if let Some(cached) = sources.by_source.get_mut(&source).and_then(|m| m.remove(&text)) {
-                sources.bytes -= cached.bytes;
-                total = total.saturating_sub(bytes + share);
-                dead.push(cached);
+            total = total.saturating_sub(bytes + share);
+            last = Some(used);
+        }
+        let Some(last) = last else { return dead };
+        let Sources { by_source, bytes, .. } = sources;
+        for texts in by_source.values_mut() {
+            texts.retain(|_, cached| {
+                if cached.used > last {
+                    return true;
+                }
+                *bytes -= cached.bytes;
+                dead.push(Cached { compiled: cached.compiled.clone(), ..*cached });
                 self.evictions.fetch_add(1, Ordering::Relaxed);
-            }
+                false
+            });
         }
         dead
-    }
-
-    fn entry_bytes(&self) -> usize {
-        let per_unit = |u: &gramary_compiler::unit::Unit| {
-            u.entries.read().values().map(|e| e.size()).sum::<usize>()
-                + u.families.read().values().flatten().map(|f| f.size()).sum::<usize>()
-        };
-        self.store.nodes().iter().map(|(_, n)| per_unit(&n.unit)).sum()
     }
 
     /// Keep a source's units for good, whatever the budget.
@@ -472,18 +467,18 @@ impl Engine {
             let sources = self.sources.lock();
             (sources.by_source.values().map(|m| m.len()).sum(), sources.bytes)
         };
-        let nodes = self.store.nodes();
+        let meter = self.store.meter();
         EngineStats {
             sources: count,
             source_hits: self.hits.load(Ordering::Relaxed),
             source_misses: self.misses.load(Ordering::Relaxed),
-            units: nodes.len(),
+            units: self.store.len(),
             units_built: self.store.installed(),
-            entries: nodes.iter().map(|(_, n)| n.unit.entries.read().len()).sum(),
+            entries: meter.entries(),
             entries_built: self.tokens.builds.load(Ordering::Relaxed),
             entries_built_ahead: self.tokens.builds_ahead.load(Ordering::Relaxed),
             entry_hits: self.tokens.hits.load(Ordering::Relaxed),
-            bytes: bytes + self.entry_bytes(),
+            bytes: bytes + meter.bytes(),
             evictions: self.evictions.load(Ordering::Relaxed),
             entries_offered: self.tokens.offered.taken.load(Ordering::Relaxed),
             entries_refused: self.tokens.offered.refused.load(Ordering::Relaxed),

@@ -204,12 +204,12 @@ impl Tokens {
         let cost = match slot {
             Slot::Entry(state, regs) => {
                 let key: EntryKey = (*state, regs.clone());
-                let entry = unit.entries.read().get(&key).cloned().filter(|e| e.bounds.is_none())?;
+                let entry = unit.cache.entries().get(&key).cloned().filter(|e| e.bounds.is_none())?;
                 entry.write(&mut w);
                 entry.cost
             }
             Slot::Family(state) => {
-                let family = unit.families.read().get(state).cloned().flatten()?;
+                let family = unit.cache.families().get(state).cloned().flatten()?;
                 family.write(&mut w);
                 family.cost
             }
@@ -219,8 +219,8 @@ impl Tokens {
 
     /// Every entry of a unit's cache.
     fn write_all(&self, unit: &Unit) -> Vec<Shared> {
-        let entries: Vec<Slot> = unit.entries.read().keys().map(|(q, regs)| Slot::Entry(*q, regs.clone())).collect();
-        let families: Vec<Slot> = unit.families.read().keys().map(|&q| Slot::Family(q)).collect();
+        let entries: Vec<Slot> = unit.cache.entries().keys().map(|(q, regs)| Slot::Entry(*q, regs.clone())).collect();
+        let families: Vec<Slot> = unit.cache.families().keys().map(|&q| Slot::Family(q)).collect();
         let mut all: Vec<Shared> = entries.iter().chain(&families).filter_map(|slot| self.write(unit, slot)).collect();
         all.sort_by(|a, b| a.slot.cmp(&b.slot));
         all

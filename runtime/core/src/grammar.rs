@@ -239,7 +239,7 @@ impl Grammar {
         let mut found: Vec<(u64, Link, u32)> = vec![];
         for (link, node) in self.nodes() {
             let unit = &node.unit;
-            let known: FxHashSet<u32> = unit.entries.read().keys().map(|key| key.0).collect();
+            let known: FxHashSet<u32> = unit.cache.entries().keys().map(|key| key.0).collect();
             if unit.layout.words() > 0 {
                 continue;
             }

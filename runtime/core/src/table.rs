@@ -95,7 +95,7 @@ impl Tokens {
 
     /// The entry of a state and register class, if it is there.
     pub fn known(&self, unit: &Unit, state: u32, regs: &[u32]) -> Option<Arc<Entry>> {
-        let found = unit.entries.read().get(&(state, SmallVec::from_slice(regs))).cloned();
+        let found = unit.cache.entries().get(&(state, SmallVec::from_slice(regs))).cloned();
         if found.is_some() {
             self.hits.fetch_add(1, Ordering::Relaxed);
         }
@@ -140,9 +140,7 @@ impl Tokens {
                 })
             }
         };
-        // Two threads may have built it; the first one's is kept, so that equal entries stay one.
-        let mut entries = unit.entries.write();
-        (entries.entry(key).or_insert(entry).clone(), built)
+        (unit.cache.keep_entry(key, entry), built)
     }
 
     /// Build an entry that no family has.
@@ -157,7 +155,7 @@ impl Tokens {
         if unit.layout.counters != 1 {
             return None;
         }
-        if let Some(known) = unit.families.read().get(&state) {
+        if let Some(known) = unit.cache.families().get(&state) {
             return known.clone();
         }
         let loaded = self.loaded.read().families.get(&(unit.digest, state)).cloned();
@@ -166,8 +164,7 @@ impl Tokens {
             let built = Family::build(unit, state, &self.vocab, &self.masks).map(Arc::new);
             built.inspect(|_| self.recorded.note(unit, Slot::Family(state)))
         });
-        let mut families = unit.families.write();
-        families.entry(state).or_insert(family).clone()
+        unit.cache.keep_family(state, family)
     }
 }
 

@@ -70,14 +70,14 @@ impl Engine {
         };
         for (_, node) in self.store.nodes() {
             let unit = &node.unit;
-            for ((state, regs), entry) in unit.entries.read().iter() {
+            for ((state, regs), entry) in unit.cache.entries().iter() {
                 // Entries of a family are read off it in microseconds.
                 if entry.bounds.is_none() {
                     record(&mut w, 0, &unit.digest, *state, regs);
                     entry.write(&mut w);
                 }
             }
-            for (state, family) in unit.families.read().iter() {
+            for (state, family) in unit.cache.families().iter() {
                 if let Some(family) = family {
                     record(&mut w, 1, &unit.digest, *state, &[]);
                     family.write(&mut w);

@@ -100,7 +100,7 @@ fn entries_are_adaptive() {
     assert!(follow(&g, DOCUMENT));
     let mut forms = [0; 3];
     for (_, node) in e.store.nodes() {
-        for entry in node.unit.entries.read().values() {
+        for entry in node.unit.cache.entries().values() {
             forms[match entry.accepted {
                 TokenSet::Accepted(_) => 0,
                 TokenSet::Rejected(_) => 1,
@@ -117,7 +117,7 @@ fn entries_are_context_free() {
     assert!(follow(&schema(&e, r#"{"type":"array","items":{"type":"string"}}"#), r#"["ab","cd"]"#));
     let string_entries = |e: &Engine| -> usize {
         let strings = e.store.nodes().into_iter().filter(|(_, n)| n.unit.name == "string");
-        strings.map(|(_, n)| n.unit.entries.read().len()).sum()
+        strings.map(|(_, n)| n.unit.cache.entries().len()).sum()
     };
     let before = string_entries(&e);
     assert!(before > 0);

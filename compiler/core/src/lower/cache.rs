@@ -8,26 +8,58 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::fsm::{Callee, Fsm};
 use crate::ir::{Body, Expr, ObjectRule, RuleId};
 
-/// FSMs by the BLAKE3 of what they were lowered from. Bounded: when it is full it starts over.
+/// FSMs by the BLAKE3 of what they were lowered from. Bounded: what has not been asked for while half of the bound was
+/// filled goes, a little at each further body, so that none pays for all of it.
 #[derive(Debug)]
 pub struct LoweringCache {
     known: Mutex<Known>,
     most_states: usize,
 }
 
+type Fsms = FxHashMap<[u8; 32], Arc<Fsm>>;
+
 #[derive(Debug, Default)]
 struct Known {
-    fsms: FxHashMap<[u8; 32], Arc<Fsm>>,
+    young: Fsms,
+    /// States of `young`.
     states: usize,
+    old: Fsms,
+    dying: std::collections::hash_map::IntoIter<[u8; 32], Arc<Fsm>>,
+}
+
+/// How many FSMs go at once. More than come, so that all are gone when the next half is full.
+const GO: usize = 4;
+
+impl Known {
+    fn get(&mut self, hash: &[u8; 32], half: usize) -> Option<Arc<Fsm>> {
+        if let Some(fsm) = self.young.get(hash) {
+            return Some(fsm.clone());
+        }
+        let fsm = self.old.remove(hash)?;
+        self.put(*hash, fsm.clone(), half);
+        Some(fsm)
+    }
+
+    fn put(&mut self, hash: [u8; 32], fsm: Arc<Fsm>, half: usize) {
+        let states = fsm.states.len();
+        if self.states + states > half {
+            self.states = 0;
+            self.dying = std::mem::replace(&mut self.old, std::mem::take(&mut self.young)).into_iter();
+        }
+        if self.young.insert(hash, fsm).is_none() {
+            self.states += states;
+        }
+    }
 }
 
 impl Default for LoweringCache {
     fn default() -> Self {
-        LoweringCache { known: Mutex::default(), most_states: 1 << 20 }
+        LoweringCache::new(1 << 20)
     }
 }
 
@@ -39,9 +71,14 @@ pub struct Key {
 }
 
 impl LoweringCache {
+    /// A cache of at most so many states.
+    pub fn new(most_states: usize) -> Self {
+        LoweringCache { known: Mutex::default(), most_states }
+    }
+
     /// The FSM of a body, in the grammar's numbers.
     pub fn get(&self, key: &Key) -> Option<Fsm> {
-        let known = self.known.lock().fsms.get(&key.hash).cloned()?;
+        let known = self.known.lock().get(&key.hash, self.most_states / 2)?;
         let mut fsm = Fsm::clone(&known);
         for c in &mut fsm.callees {
             if let Callee::Rule(r) = c {
@@ -63,17 +100,20 @@ impl LoweringCache {
                 }
             }
         }
-        let states = local.states.len();
-        if states > self.most_states / 16 {
+        if local.states.len() > self.most_states / 16 {
             return;
         }
         let mut known = self.known.lock();
-        if known.states + states > self.most_states {
-            *known = Known::default();
-        }
-        if known.fsms.insert(key.hash, Arc::new(local)).is_none() {
-            known.states += states;
-        }
+        known.put(key.hash, Arc::new(local), self.most_states / 2);
+        let gone: SmallVec<[Arc<Fsm>; GO]> = known.dying.by_ref().take(GO).map(|(_, fsm)| fsm).collect();
+        drop(known);
+        drop(gone);
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        let known = self.known.lock();
+        known.young.len() + known.old.len() + known.dying.len()
     }
 }
 
@@ -307,5 +347,25 @@ mod tests {
         let mut nullable = [false; 9];
         nullable[3] = true;
         assert!(cache.get(&key(&body(3, 1), &nullable).unwrap()).is_none());
+    }
+
+    #[test]
+    fn what_is_asked_for_stays_and_the_rest_goes() {
+        let cache = LoweringCache::new(1_000);
+        let body = |i: usize| Body::Expr(Expr::Bytes(format!("text {i:04}").into_bytes()));
+        let lower = |b: &Body| match b {
+            Body::Expr(e) => lower_expr(e, &[], &Budget::new(Limits::default())).unwrap().fsm,
+            _ => unreachable!(),
+        };
+        let kept = key(&body(0), &[]).unwrap();
+        cache.put(&kept, &lower(&body(0)));
+        for i in 1..2_000 {
+            let b = body(i);
+            cache.put(&key(&b, &[]).unwrap(), &lower(&b));
+            assert_eq!(cache.get(&kept).unwrap(), lower(&body(0)), "{i}");
+            // Ten states each: a hundred and, while they go, half as many.
+            assert!(cache.len() <= 160, "{}", cache.len());
+        }
+        assert!(cache.get(&key(&body(1), &[]).unwrap()).is_none());
     }
 }

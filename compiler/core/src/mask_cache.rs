@@ -1,0 +1,125 @@
+//! The mask-cache entries of one unit, and what those of all units of a store hold together.
+//!
+//! Entries are built long after their unit came into a store, by whichever thread needs them first. Who decides whether a store has
+//! grown too large must not go through all of its units to find out, so what they hold is kept count of: in a [`Meter`] that
+//! the store has, to which a unit's entries count as long as a node of the store has the unit.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use rustc_hash::FxHashMap;
+
+use crate::entry::{Entry, Family};
+use crate::unit::EntryKey;
+
+/// What the units of a store hold.
+#[derive(Debug, Default)]
+pub struct Meter {
+    entries: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl Meter {
+    pub fn entries(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of entries and families.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// A unit's part of it.
+#[derive(Debug, Default)]
+struct Share {
+    entries: usize,
+    bytes: usize,
+    /// The store's meter, while nodes have the unit.
+    meter: Option<Arc<Meter>>,
+    nodes: u32,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct MaskCache {
+    entries: RwLock<FxHashMap<EntryKey, Arc<Entry>>>,
+    families: RwLock<FxHashMap<u32, Option<Arc<Family>>>>,
+    share: Mutex<Share>,
+}
+
+impl MaskCache {
+    /// By state and register class.
+    pub fn entries(&self) -> RwLockReadGuard<'_, FxHashMap<EntryKey, Arc<Entry>>> {
+        self.entries.read()
+    }
+
+    /// By state; `None`: it is known that the state has none.
+    pub fn families(&self) -> RwLockReadGuard<'_, FxHashMap<u32, Option<Arc<Family>>>> {
+        self.families.read()
+    }
+
+    /// Keeps an entry and returns the one that is kept: of two threads that built it the first one's, so that equal entries
+    /// stay one.
+    pub fn keep_entry(&self, key: EntryKey, entry: Arc<Entry>) -> Arc<Entry> {
+        let (kept, new) = {
+            let mut entries = self.entries.write();
+            let before = entries.len();
+            let kept = entries.entry(key).or_insert(entry).clone();
+            (kept, entries.len() > before)
+        };
+        if new {
+            self.count(1, kept.size());
+        }
+        kept
+    }
+
+    /// The same for a family.
+    pub fn keep_family(&self, state: u32, family: Option<Arc<Family>>) -> Option<Arc<Family>> {
+        let (kept, new) = {
+            let mut families = self.families.write();
+            let before = families.len();
+            let kept = families.entry(state).or_insert(family).clone();
+            (kept, families.len() > before)
+        };
+        if new {
+            self.count(0, kept.as_ref().map_or(0, |f| f.size()));
+        }
+        kept
+    }
+
+    fn count(&self, entries: usize, bytes: usize) {
+        let mut share = self.share.lock();
+        share.entries += entries;
+        share.bytes += bytes;
+        if let Some(meter) = &share.meter {
+            meter.entries.fetch_add(entries, Ordering::Relaxed);
+            meter.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// A node of the store with this meter has the unit.
+    pub(crate) fn join(&self, meter: &Arc<Meter>) {
+        let mut share = self.share.lock();
+        share.nodes += 1;
+        if share.nodes == 1 {
+            meter.entries.fetch_add(share.entries, Ordering::Relaxed);
+            meter.bytes.fetch_add(share.bytes, Ordering::Relaxed);
+            share.meter = Some(meter.clone());
+        }
+    }
+
+    /// A node that had the unit is gone.
+    pub(crate) fn leave(&self) {
+        let mut share = self.share.lock();
+        share.nodes = share.nodes.saturating_sub(1);
+        if share.nodes > 0 {
+            return;
+        }
+        if let Some(meter) = share.meter.take() {
+            meter.entries.fetch_sub(share.entries, Ordering::Relaxed);
+            meter.bytes.fetch_sub(share.bytes, Ordering::Relaxed);
+        }
+    }
+}
