@@ -36,6 +36,7 @@ from gramary.cluster.cli import app; app()
 """An agent whose every answer has a byte flipped."""
 
 _KEY = "5a" * 32
+_TOKEN = "nodes-of-a-check-know-each-other"
 _SAMPLE = re.compile(r"^([a-z_]+)(?:\{([^}]*)\})? ([0-9.e+-]+)$", re.MULTILINE)
 
 
@@ -68,7 +69,11 @@ class Agent:
     @property
     def worker_environ(self) -> dict[str, str]:
         """What an engine on this node is told."""
-        return {"GRAMARY_CLIENT_ADDRESS": self.address, "GRAMARY_STORE_PATH": str(self.folder / "store")}
+        return {
+            "GRAMARY_CLIENT_ADDRESS": self.address,
+            "GRAMARY_STORE_PATH": str(self.folder / "store"),
+            "GRAMARY_AUTH_TOKENS": _TOKEN,
+        }
 
     def start(self, program: str = PROGRAM) -> None:
         """Start it and wait until it is ready. `program`: Python to run instead of the command."""
@@ -81,6 +86,7 @@ class Agent:
             "GRAMARY_EXECUTOR_WORKERS": "1",
             "GRAMARY_LOG_FORMAT": "json",
             "GRAMARY_TRUST_MAC_KEYS": _KEY,
+            "GRAMARY_AUTH_TOKENS": _TOKEN,
         }
         if self.peers:
             environ["GRAMARY_PEERS_NODES"] = ",".join(self.peers)
