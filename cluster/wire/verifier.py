@@ -79,8 +79,8 @@ class Verifier:
         self._quarantined: dict[str, float] = {}
         self._strikes: Counter[str] = Counter()
         self.counters: Counter[str] = Counter()
-        """`accepted`, `sampled`, `quarantines`, and refusals by reason: `size`, `version`, `digest`, `mac`, `manifest`,
-        `tokenizer`, `false`, `quarantined`."""
+        """`accepted`, `sampled`, `quarantines`, and refusals by reason: `size`, `version`, `digest`, `unsigned`, `mac`,
+        `manifest`, `tokenizer`, `false`, `quarantined`."""
 
     @property
     def mac_required(self) -> bool:
@@ -110,6 +110,9 @@ class Verifier:
             elif key.kind is Kind.UNIT and key.digest in false_units:
                 refuse(key, Code.INVALID_ARGUMENT, "digest", false_units[key.digest])
                 self._strike(origin)
+            elif self._checks.mac is not None and key.kind in VOUCHED and not record.mac:
+                # Nobody says that it is the cluster's: a worker without the key that offers what it built.
+                refuse(key, Code.UNAUTHENTICATED, "unsigned", "it has no MAC, so nobody vouches for it")
             elif self._checks.mac is not None and not self._checks.mac.check(record):
                 refuse(key, Code.UNAUTHENTICATED, "mac", "no MAC of this cluster")
             elif (reason := self._malformed(record)) is not None:

@@ -85,7 +85,7 @@ def test_what_is_not_believed(metrics: NodeMetrics) -> None:
     mac = Mac([bytes(32)])
     verifier = Verifier(Checks(mac=mac, rebuild=lambda record: record.key.digest[0] != 2, sample=1.0))
     instrument.follow_verifier(metrics, verifier)
-    good, refusals = verifier.check([mac.seal(entry(1)), entry(3)], origin="n1")
+    good, refusals = verifier.check([mac.seal(entry(1)), Mac([b"x" * 32]).seal(entry(3))], origin="n1")
     assert (len(good), len(refusals)) == (1, 1)
     assert metrics.quarantined.snapshot() == [0]
     verifier.check([mac.seal(entry(2))], origin="n2")

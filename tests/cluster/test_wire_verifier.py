@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gramary.cluster.instrument import follow_verifier
+from gramary.cluster.metrics import NodeMetrics
 from gramary.cluster.records import Key, Kind, Record
 from gramary.cluster.wire.limits import WireLimits
 from gramary.cluster.wire.mac import Mac
@@ -63,7 +65,7 @@ def test_what_is_refused() -> None:
         *(record.key for record in records.values()),
         entry("a", 2, b"").key,
     ]
-    assert check.counters == {**dict.fromkeys(records, 1), "mac": 2, "accepted": 1}
+    assert check.counters == {**dict.fromkeys(records, 1), "unsigned": 1, "accepted": 1}
     assert not check.quarantined("peer")
     assert check.check([Record(Key(Kind.TOKENIZER, digest("t")), b"")], origin="peer")[1][0].reason.endswith("empty")
 
@@ -126,3 +128,14 @@ def test_the_kernel_checks_units() -> None:
     assert [refusal.key for refusal in check.check(swapped, origin="first")[1]] == [records[0].key]
     broken = [replace(records[0], payload=records[0].payload[:-1]), replace(source, payload=lowered[:-1])]
     assert check.check(broken, origin="second")[0] == []
+
+
+def test_what_nobody_vouches_for_is_no_corruption() -> None:
+    """A worker without the cluster's key offers what it built: it is refused, and no alarm is raised."""
+    check = verifier()
+    metrics = NodeMetrics()
+    follow_verifier(metrics, check)
+    assert check.check([entry("a", 1, b"x")], origin="worker")[1][0].reason.startswith("it has no MAC")
+    assert metrics.corruption.value("peer") == 0
+    check.check([Mac([b"x" * 32]).seal(entry("a", 1, b"x"))], origin="worker")
+    assert metrics.corruption.value("peer") == 1
