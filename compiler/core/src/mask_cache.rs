@@ -4,6 +4,7 @@
 //! grown too large must not go through all of its units to find out, so what they hold is kept count of: in a [`Meter`] that
 //! the store has, to which a unit's entries count as long as a node of the store has the unit.
 
+use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
@@ -41,6 +42,14 @@ struct Share {
     nodes: u32,
 }
 
+/// What is kept under `key`, `value` if nothing was; and whether it is new.
+fn keep<K: Eq + Hash, V: Clone>(known: &RwLock<FxHashMap<K, V>>, key: K, value: V) -> (V, bool) {
+    let mut known = known.write();
+    let before = known.len();
+    let kept = known.entry(key).or_insert(value).clone();
+    (kept, known.len() > before)
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct MaskCache {
@@ -63,12 +72,7 @@ impl MaskCache {
     /// Keeps an entry and returns the one that is kept: of two threads that built it the first one's, so that equal entries
     /// stay one.
     pub fn keep_entry(&self, key: EntryKey, entry: Arc<Entry>) -> Arc<Entry> {
-        let (kept, new) = {
-            let mut entries = self.entries.write();
-            let before = entries.len();
-            let kept = entries.entry(key).or_insert(entry).clone();
-            (kept, entries.len() > before)
-        };
+        let (kept, new) = keep(&self.entries, key, entry);
         if new {
             self.count(1, kept.size());
         }
@@ -77,12 +81,7 @@ impl MaskCache {
 
     /// The same for a family.
     pub fn keep_family(&self, state: u32, family: Option<Arc<Family>>) -> Option<Arc<Family>> {
-        let (kept, new) = {
-            let mut families = self.families.write();
-            let before = families.len();
-            let kept = families.entry(state).or_insert(family).clone();
-            (kept, families.len() > before)
-        };
+        let (kept, new) = keep(&self.families, state, family);
         if new {
             self.count(0, kept.as_ref().map_or(0, |f| f.size()));
         }

@@ -198,16 +198,15 @@ impl Dfa {
         self.minimized() == other.minimized()
     }
 
+    /// Where a byte leads from a state; [`NONE`] if nowhere, and from there.
+    pub(crate) fn step(&self, state: u32, byte: u8) -> u32 {
+        self.states.get(state as usize).map_or(NONE, |s| step(&s.edges, byte))
+    }
+
     pub fn accepts(&self, bytes: &[u8]) -> bool {
         let mut at = 0;
         for &b in bytes {
-            let Some(state) = self.states.get(at as usize) else { return false };
-            // Edges are sorted and disjoint.
-            let i = state.edges.partition_point(|e| e.1 < b);
-            match state.edges.get(i) {
-                Some(e) if e.0 <= b => at = e.2,
-                _ => return false,
-            }
+            at = self.step(at, b);
         }
         self.states.get(at as usize).is_some_and(|s| s.accept)
     }
@@ -239,6 +238,15 @@ impl Dfa {
             }
         }
         None
+    }
+}
+
+/// Where a byte leads along sorted, disjoint edges; [`NONE`] if nowhere.
+pub(crate) fn step(edges: &[(u8, u8, u32)], byte: u8) -> u32 {
+    let i = edges.partition_point(|e| e.1 < byte);
+    match edges.get(i) {
+        Some(e) if e.0 <= byte => e.2,
+        _ => NONE,
     }
 }
 

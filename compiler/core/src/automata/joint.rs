@@ -40,8 +40,7 @@ pub fn disjoint(all: &[&Dfa], not: &[&Dfa], most: usize) -> Option<bool> {
         cuts.dedup();
         let mut before: Option<Tuple> = None;
         for &byte in cuts.iter().filter(|&&c| c < 256) {
-            let next: Tuple =
-                tuple.iter().enumerate().map(|(i, &s)| state(i, s).map_or(NONE, |s| step(s, byte as u8))).collect();
+            let next: Tuple = machines.iter().zip(&tuple).map(|(m, &s)| m.step(s, byte as u8)).collect();
             if fails(&next) || before.as_ref() == Some(&next) || !seen.insert(next.clone()) {
                 continue;
             }
@@ -53,14 +52,6 @@ pub fn disjoint(all: &[&Dfa], not: &[&Dfa], most: usize) -> Option<bool> {
         }
     }
     Some(true)
-}
-
-fn step(state: &DfaState, byte: u8) -> u32 {
-    let i = state.edges.partition_point(|e| e.1 < byte);
-    match state.edges.get(i) {
-        Some(e) if e.0 <= byte => e.2,
-        _ => NONE,
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::automata;
 use crate::error::Result;
 use crate::fsm::NONE;
 use crate::ir::{Dfa, DfaState, Expr, OtherProperties};
@@ -59,12 +60,7 @@ impl Others {
     }
 
     pub fn step(&self, state: u32, byte: u8) -> u32 {
-        let Some(s) = self.states.get(state as usize) else { return NONE };
-        let i = s.edges.partition_point(|e| e.1 < byte);
-        match s.edges.get(i) {
-            Some(&(lo, _, to)) if lo <= byte => to,
-            _ => NONE,
-        }
+        self.states.get(state as usize).map_or(NONE, |s| automata::dfa::step(&s.edges, byte))
     }
 }
 
@@ -109,7 +105,7 @@ fn product(parts: &[(u32, Dfa)], filter: Option<&Dfa>, budget: &Budget) -> Resul
         let mut edges: Vec<(u8, u8, u32)> = Vec::new();
         for pair in cuts.windows(2) {
             let (lo, hi) = (pair[0] as u8, (pair[1] - 1) as u8);
-            let next: Vec<u32> = tuple.iter().zip(&machines).map(|(&s, m)| step(m, s, lo)).collect();
+            let next: Vec<u32> = tuple.iter().zip(&machines).map(|(&s, m)| m.step(s, lo)).collect();
             if skip == 1 && next[0] == NONE || next[skip..].iter().all(|&s| s == NONE) {
                 continue;
             }
@@ -131,18 +127,6 @@ fn product(parts: &[(u32, Dfa)], filter: Option<&Dfa>, budget: &Budget) -> Resul
         others.states[from as usize] = OtherState { edges, alternatives };
     }
     trim(others)
-}
-
-fn step(m: &Dfa, state: u32, byte: u8) -> u32 {
-    if state == NONE {
-        return NONE;
-    }
-    let edges = &m.states[state as usize].edges;
-    let i = edges.partition_point(|e| e.1 < byte);
-    match edges.get(i) {
-        Some(&(lo, _, to)) if lo <= byte => to,
-        _ => NONE,
-    }
 }
 
 /// Removes the states from which no key ends.
