@@ -59,9 +59,10 @@ class FaultProxy:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # A connection is closed by the loop, in the round after it was told to; until then the loop must go on.
-        self._abort()
-        for _ in range(3):
+        # A connection is closed by the loop, in the round after it was told to, and one that was just being taken
+        # becomes known some rounds later: until then the loop must go on.
+        for _ in range(16):
+            self._abort()
             await asyncio.sleep(0)
 
     @contextmanager
