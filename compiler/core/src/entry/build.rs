@@ -5,11 +5,13 @@
 //! rest is whole UTF-8 characters, on all of which the set loops; and a counted loop has rounds left for the subtree's
 //! height.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
+use super::rests::Leaves;
 use super::runs::Run;
 use super::{Children, Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks, WalkNode};
 use crate::fsm::Callee;
@@ -54,7 +56,9 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
     let start = m.set_of(Item { node, state, regs, ret: OUTSIDE });
     let mut accepted = Ranges::default();
     // Where the unit completes, and where it stands before a hole (by position in `holes`).
-    let mut leaves: Vec<u32> = vec![];
+    let mut leaves: SmallVec<[u32; 8]> = SmallVec::new();
+    // Whether something else went on where the unit completed.
+    let mut parted = false;
     let mut holes: Vec<FoundHole> = vec![];
     let mut hole_index: FxHashMap<(u32, u32), usize> = FxHashMap::default();
     let tokens = m.tokens(start);
@@ -75,7 +79,7 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
     let mut live = *m.live(start);
     let mut behind = Behind::default();
     if let Some((bytes, run)) = &run {
-        behind.walk(m, vocab, run, start);
+        behind.walk(m, run, start);
         (0..4).for_each(|w| live[w] &= !bytes[w]);
     }
     let mut path = vec![frame(start, live, 0)];
@@ -103,6 +107,7 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
             if m.kernel(set).len() == 1 {
                 continue;
             }
+            parted = true;
         }
         let live = *m.live(set);
         if m.before_hole(set) {
@@ -111,8 +116,19 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
         path.push(frame(set, live, i));
     }
     let mut exits = vec![];
-    if let Some(rest) = remainder(&trie, vocab, &leaves, &accepted, behind.leaving) {
-        exits.push(Exit { to: ExitTo::Return, rest: rest.into() });
+    if !leaves.is_empty() || !behind.leaves.is_empty() {
+        let make = || {
+            let more = run.as_ref().map(|(_, run)| behind.leaving(vocab, run)).unwrap_or_default();
+            remainder(&trie, vocab, &leaves, &accepted, more)
+        };
+        let rest = match parted || behind.parted {
+            true => make().map(Arc::new),
+            false => {
+                let (nodes, behind) = (leaves.clone(), behind.leaves.clone());
+                masks.rests.of(&Leaves { nodes, run: run.as_ref().map(|(bytes, _)| *bytes), behind }, make)
+            }
+        };
+        exits.extend(rest.map(|rest| Exit { to: ExitTo::Return, rest }));
     }
     for (state, regs, nodes) in holes {
         if let Some(rest) = remainder(&trie, vocab, &nodes, &accepted, vec![]) {
@@ -200,19 +216,20 @@ fn note_holes(
 
 /// What a walk behind a run found.
 #[derive(Default)]
-struct Behind<'a> {
+struct Behind {
     accepted: Vec<u32>,
-    /// Tokens that leave, by what remains of them; none of them is accepted.
-    leaving: Vec<(&'a [u8], u32, u8)>,
+    /// Where the unit completes, as nodes of the run's rest.
+    leaves: SmallVec<[u32; 8]>,
+    /// Whether something else went on there.
+    parted: bool,
 }
 
-impl<'a> Behind<'a> {
+impl Behind {
     /// Walk what follows the run, from the looping set itself.
-    fn walk(&mut self, m: &mut Machine, vocab: &'a Vocabulary, run: &Run, start: u32) {
+    fn walk(&mut self, m: &mut Machine, run: &Run, start: u32) {
         let rest = &run.rest;
         let live = *m.live(start);
         let mut path = vec![(run.children(0), start, live)];
-        let mut leaves: Vec<u32> = vec![];
         while let Some((children, set, live)) = path.last_mut() {
             let Some(i) = children.next() else {
                 path.pop();
@@ -233,27 +250,35 @@ impl<'a> Behind<'a> {
                 continue;
             }
             if m.has_left(set) {
-                leaves.push(node);
+                self.leaves.push(node);
+                if m.kernel(set).len() == 1 {
+                    continue;
+                }
+                self.parted = true;
             }
             let live = *m.live(set);
             path.push((run.children(node), set, live));
         }
-        if leaves.is_empty() {
-            return;
-        }
+    }
+
+    /// Tokens that leave and are not accepted, by what remains of them.
+    fn leaving<'a>(&self, vocab: &'a Vocabulary, run: &Run) -> Vec<(&'a [u8], u32, u8)> {
+        let rest = &run.rest;
         let accepted: FxHashSet<u32> = self.accepted.iter().copied().collect();
-        for leaf in leaves {
+        let mut leaving = vec![];
+        for &leaf in &self.leaves {
             let depth = rest.depth[leaf as usize];
             for node in leaf as usize + 1..rest.end[leaf as usize] as usize {
                 let left = (rest.depth[node] - depth) as usize;
                 for &token in &rest.tokens[rest.first[node] as usize..rest.first[node + 1] as usize] {
                     let text = vocab.bytes(token);
                     if !accepted.contains(&token) {
-                        self.leaving.push((&text[text.len() - left..], token, 0));
+                        leaving.push((&text[text.len() - left..], token, 0));
                     }
                 }
             }
         }
+        leaving
     }
 }
 

@@ -25,6 +25,7 @@ pub mod build;
 pub mod codec;
 pub mod diff;
 pub mod family;
+pub mod rests;
 pub mod runs;
 
 use std::sync::Arc;
@@ -235,6 +236,7 @@ pub struct VocabMasks {
     pub text_tokens: usize,
     pub children: Children,
     pub runs: Arc<runs::Runs>,
+    pub rests: Arc<rests::Rests>,
 }
 
 /// The trie as walks want it. A walk looks at all children of a node and goes into few; so children lie side by side, and
@@ -329,6 +331,7 @@ impl VocabMasks {
             text_tokens: order.len(),
             children: Children::of(&vocab.trie()),
             runs: Arc::default(),
+            rests: Arc::default(),
         }
     }
 }
