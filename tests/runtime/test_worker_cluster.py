@@ -85,9 +85,7 @@ def test_what_one_worker_compiled_another_takes(agent: Agent, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("fault", ["killed", "noise", "hanging", "corrupt"])
-def test_no_request_notices_a_fault(
-    agent: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
-) -> None:
+def test_no_request_notices_a_fault(agent: Agent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str) -> None:
     monkeypatch.setenv("GRAMARY_CLIENT_WAIT_S", "0.3")
     # What is corrupt is the agent's answers, not its store: a worker that maps the store has no need of them once a
     # compile is committed, so this one is on a host without it.
