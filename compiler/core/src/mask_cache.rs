@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::entry::{Entry, Family};
-use crate::unit::EntryKey;
+use crate::machine::Looked;
+use crate::unit::{EntryKey, Layout};
 
 /// What the units of a store hold.
 #[derive(Debug, Default)]
@@ -50,10 +52,22 @@ fn keep<K: Eq + Hash, V: Clone>(known: &RwLock<FxHashMap<K, V>>, key: K, value: 
     (kept, known.len() > before)
 }
 
+/// An entry that was built here, for which registers, and what was asked of them.
+#[derive(Debug)]
+struct Built {
+    regs: SmallVec<[u32; 4]>,
+    looked: Looked,
+    entry: Arc<Entry>,
+}
+
+/// Entries of one state that are looked through for one that is right for other registers.
+const MOST_BUILT: usize = 16;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct MaskCache {
     entries: RwLock<FxHashMap<EntryKey, Arc<Entry>>>,
+    built: RwLock<FxHashMap<u32, Vec<Built>>>,
     families: RwLock<FxHashMap<u32, Option<Arc<Family>>>>,
     share: Mutex<Share>,
 }
@@ -79,7 +93,30 @@ impl MaskCache {
         kept
     }
 
-    /// The same for a family.
+    /// An entry of the state that is right for these registers too; it is kept for them from now on.
+    pub fn alike(&self, layout: &Layout, (state, regs): &EntryKey) -> Option<Arc<Entry>> {
+        let entry = {
+            let built = self.built.read();
+            let right = |b: &&Built| b.looked.alike(layout, &b.regs, regs);
+            built.get(state)?.iter().find(right)?.entry.clone()
+        };
+        let (kept, new) = keep(&self.entries, (*state, regs.clone()), entry);
+        if new {
+            self.count(1, std::mem::size_of::<EntryKey>());
+        }
+        Some(kept)
+    }
+
+    /// Remember what was asked of the registers that an entry was built for.
+    pub fn note_built(&self, (state, regs): &EntryKey, looked: Looked, entry: &Arc<Entry>) {
+        let mut built = self.built.write();
+        let built = built.entry(*state).or_default();
+        if built.len() < MOST_BUILT {
+            built.push(Built { regs: regs.clone(), looked, entry: entry.clone() });
+        }
+    }
+
+    /// What [`MaskCache::keep_entry`] does, for a family.
     pub fn keep_family(&self, state: u32, family: Option<Arc<Family>>) -> Option<Arc<Family>> {
         let (kept, new) = keep(&self.families, state, family);
         if new {

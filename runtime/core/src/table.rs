@@ -121,6 +121,11 @@ impl Tokens {
             return (entry, false);
         }
         let key = (state, SmallVec::<[u32; 4]>::from_slice(machine.regs(regs)));
+        if let Some(entry) = unit.cache.alike(&unit.layout, &key) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            self.recorded.note(&unit, Slot::Entry(state, key.1));
+            return (entry, false);
+        }
         let loaded = match unit.local {
             true => None,
             false => self.loaded.read().entries.get(&(unit.digest, key.clone())).cloned(),
@@ -132,12 +137,19 @@ impl Tokens {
             None => {
                 self.recorded.note(&unit, Slot::Entry(state, key.1.clone()));
                 self.builds.fetch_add(1, Ordering::Relaxed);
-                Arc::new(match self.family(&unit, state) {
-                    Some(family) => {
-                        family.entry(key.1.first().copied().unwrap_or(0), key.1.get(1).copied().unwrap_or(0))
+                match self.family(&unit, state) {
+                    Some(family) => Arc::new(
+                        family.entry(key.1.first().copied().unwrap_or(0), key.1.get(1).copied().unwrap_or(0)),
+                    ),
+                    None => {
+                        machine.watch(node, regs);
+                        let entry = Arc::new(self.build(machine, node, state, regs));
+                        if let Some(looked) = machine.looked().filter(|_| !entry.tells_registers()) {
+                            unit.cache.note_built(&key, looked, &entry);
+                        }
+                        entry
                     }
-                    None => self.build(machine, node, state, regs),
-                })
+                }
             }
         };
         (unit.cache.keep_entry(key, entry), built)

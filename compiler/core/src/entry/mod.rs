@@ -216,6 +216,11 @@ impl TokenSet {
 const SPARSE: usize = 1024;
 
 impl Entry {
+    /// Whether registers are part of it.
+    pub fn tells_registers(&self) -> bool {
+        self.exits.iter().any(|e| matches!(e.to, ExitTo::Hole { .. }))
+    }
+
     /// Bytes held. Remainders shared within a family are counted once for each entry that uses them.
     pub fn size(&self) -> usize {
         self.accepted.size()

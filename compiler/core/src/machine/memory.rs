@@ -41,6 +41,7 @@ impl Machine {
             overflow: false,
             fresh: vec![],
             visited: vec![],
+            watch: None,
         };
         m.seed();
         m

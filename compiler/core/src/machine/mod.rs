@@ -19,7 +19,8 @@
 //! # Files
 //!
 //! Here are the table and how sets, nodes and register files get their numbers. `expand` predicts, `step` and `tokens`
-//! scan, `complete` completes; `classes` and `distinct` tell what sets have in common and what some lack; `memory` begins
+//! scan, `complete` completes; `looked` watches what is asked
+//! of the key register; `classes` and `distinct` tell what sets have in common and what some lack; `memory` begins
 //! generations.
 //!
 //! # Marks
@@ -37,6 +38,7 @@ mod complete;
 mod distinct;
 mod expand;
 pub mod intern;
+mod looked;
 mod memory;
 pub mod registers;
 mod step;
@@ -51,6 +53,8 @@ use crate::fsm::{NONE, PLAIN};
 use crate::program::Program;
 use crate::unit::{ByteSet, Link, Node, Unit};
 use intern::{Atom, Interner};
+pub use looked::Looked;
+use looked::Watch;
 pub use memory::Spare;
 pub use tokens::NextTokens;
 
@@ -168,6 +172,8 @@ pub struct Machine {
     // Scratch, kept for its capacity.
     fresh: Vec<Item>,
     visited: Vec<(u32, u32)>,
+    /// Who wants to know what is asked of the key register.
+    watch: Option<Watch>,
 }
 
 impl Machine {
@@ -316,7 +322,11 @@ impl Machine {
         let mut words: SmallVec<[u32; 16]> = SmallVec::from_elem(0, unit.layout.words());
         let now = self.regs.get(regs);
         words[..now.len()].copy_from_slice(now);
-        if !registers::run(&unit.acts[act as usize], &unit.layout, &mut words) {
+        let ops = &unit.acts[act as usize];
+        if let Some(watch) = &mut self.watch {
+            watch.note(unit, ops, &words);
+        }
+        if !registers::run(ops, &unit.layout, &mut words) {
             return None;
         }
         Some(self.intern_regs(&words))

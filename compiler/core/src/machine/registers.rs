@@ -109,7 +109,7 @@ impl Keys {
         })
     }
 
-    fn available(&self, key: u32, words: &[u32]) -> bool {
+    pub(super) fn available(&self, key: u32, words: &[u32]) -> bool {
         match self.order {
             PropertyOrder::Any => words[key as usize / 32] >> (key % 32) & 1 == 0,
             PropertyOrder::Declared => key >= words[0] && self.next_required(words[0]).is_none_or(|r| key <= r),
