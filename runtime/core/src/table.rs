@@ -138,9 +138,9 @@ impl Tokens {
                 self.recorded.note(&unit, Slot::Entry(state, key.1.clone()));
                 self.builds.fetch_add(1, Ordering::Relaxed);
                 match self.family(&unit, state) {
-                    Some(family) => Arc::new(
-                        family.entry(key.1.first().copied().unwrap_or(0), key.1.get(1).copied().unwrap_or(0)),
-                    ),
+                    Some(family) => {
+                        Arc::new(family.entry(key.1.first().copied().unwrap_or(0), key.1.get(1).copied().unwrap_or(0)))
+                    }
                     None => {
                         machine.watch(node, regs);
                         let entry = Arc::new(self.build(machine, node, state, regs));

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use gramary_compiler::unit::EntryKey;
 use gramary_compiler::vocab::{TokenSpec, Vocabulary};
 use gramary_compiler::Limits;
 use gramary_runtime::{Engine, Grammar, Matcher, SchemaOptions, Source, Tokens};
@@ -39,7 +40,10 @@ fn held(e: &Engine) -> (usize, usize) {
     let units: HashMap<_, _> = e.store.nodes().into_iter().map(|(_, n)| (Arc::as_ptr(&n.unit), n)).collect();
     let caches = units.values().map(|n| &n.unit.cache);
     caches.fold((0, 0), |(count, bytes), c| {
-        let entries = c.entries().values().map(|e| e.size()).sum::<usize>();
+        // One that serves several registers counts once, and for each of the others what its key takes.
+        let once: HashMap<_, _> = c.entries().values().map(|e| (Arc::as_ptr(e), e.size())).collect();
+        let others = (c.entries().len() - once.len()) * std::mem::size_of::<EntryKey>();
+        let entries = once.values().sum::<usize>() + others;
         let families = c.families().values().flatten().map(|f| f.size()).sum::<usize>();
         (count + c.entries().len(), bytes + entries + families)
     })

@@ -112,6 +112,23 @@ fn entries_are_adaptive() {
 }
 
 #[test]
+fn entries_serve_every_register_that_answers_alike() {
+    let e = engine();
+    let properties = ["ab", "cd", "ef", "gh", "ij", "kl"].map(|k| format!(r#""{k}":{{"type":"string"}}"#));
+    let g = schema(&e, &format!(r#"{{"type":"object","properties":{{{}}}}}"#, properties.join(",")));
+    let document =
+        |keys: &[&str]| format!("{{{}}}", keys.iter().map(|k| format!(r#""{k}":"x""#)).collect::<Vec<_>>().join(","));
+    assert!(follow(&g, &document(&["ab", "cd", "ef", "gh", "ij", "kl"])));
+    let before = e.stats();
+    // Each name comes behind others than before, and what was seen matters at the end of a name only.
+    assert!(follow(&g, &document(&["kl", "ij", "gh", "ef", "cd", "ab"])));
+    let after = e.stats();
+    let built = after.entries_built - before.entries_built;
+    let kept = after.entries - before.entries;
+    assert!(kept >= 10 && built * 4 <= kept as u64, "{built} built of {kept}");
+}
+
+#[test]
 fn entries_are_context_free() {
     let e = engine();
     assert!(follow(&schema(&e, r#"{"type":"array","items":{"type":"string"}}"#), r#"["ab","cd"]"#));
