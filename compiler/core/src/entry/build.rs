@@ -8,12 +8,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::rests::Leaves;
-use super::runs::Run;
-use super::{Children, Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks, WalkNode};
+use super::{runs, Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks, WalkNode, WalkTree};
 use crate::fsm::Callee;
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
 use crate::unit::{has_byte, ByteSet};
@@ -41,7 +40,7 @@ impl Ranges {
     }
 }
 
-/// A trie node on the current path: which of its children are still to be looked at, and the set there.
+/// A node on the current path: which of its children are still to be looked at, and the set there.
 struct Frame {
     at: u32,
     end: u32,
@@ -54,13 +53,6 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
     let began = Instant::now();
     let trie = vocab.trie();
     let start = m.set_of(Item { node, state, regs, ret: OUTSIDE });
-    let mut accepted = Ranges::default();
-    // Where the unit completes, and where it stands before a hole (by position in `holes`).
-    let mut leaves: SmallVec<[u32; 8]> = SmallVec::new();
-    // Whether something else went on where the unit completed.
-    let mut parted = false;
-    let mut holes: Vec<FoundHole> = vec![];
-    let mut hole_index: FxHashMap<(u32, u32), usize> = FxHashMap::default();
     let tokens = m.tokens(start);
     // A start that itself stands before a hole is not noted: the matcher masks what the hole is bound to as an item of
     // its own (`Machine::hole_starts`), which is the same and needs no remainder of the whole vocabulary.
@@ -71,112 +63,134 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
         let looped = (0..=255u8).filter(|&b| has_byte(&l.bytes, b)).all(|b| m.step(start, b) == start);
         looped.then(|| masks.runs.of(&l.bytes, vocab)).flatten().map(|run| (l.bytes, run))
     });
-    let kids = &masks.children;
-    let frame = |set: u32, live: ByteSet, node: u32| {
-        let (at, end) = kids.range(node);
-        Frame { at, end, set, live }
-    };
     let mut live = *m.live(start);
-    let mut behind = Behind::default();
-    if let Some((bytes, run)) = &run {
-        behind.walk(m, run, start);
+    let behind = run.as_ref().map(|(_, run)| Found::walk(m, &run.tree, node, start, live)).unwrap_or_default();
+    if let Some((bytes, _)) = &run {
         (0..4).for_each(|w| live[w] &= !bytes[w]);
     }
-    let mut path = vec![frame(start, live, 0)];
-    while let Some(top) = path.last_mut() {
-        let Some((byte, i)) = kids.next(&mut top.at, top.end, &top.live) else {
-            path.pop();
-            continue;
-        };
-        let from = top.set;
-        let set = m.step(from, byte);
-        if set == DEAD_SET {
-            continue;
-        }
-        let at = kids.get(i);
-        accepted.add(at.lo, kids.get(i + 1).lo);
-        if at.end == i + 1 {
-            continue;
-        }
-        if covers(m, set, kids, at) {
-            accepted.add(at.lo, kids.get(at.end).lo);
-            continue;
-        }
-        if m.has_left(set) {
-            leaves.push(i);
-            if m.kernel(set).len() == 1 {
-                continue;
-            }
-            parted = true;
-        }
-        let live = *m.live(set);
-        if m.before_hole(set) {
-            note_holes(m, set, node, i, &mut holes, &mut hole_index);
-        }
-        path.push(frame(set, live, i));
-    }
+    let found = Found::walk(m, &masks.tree, node, start, live);
     let mut exits = vec![];
-    if !leaves.is_empty() || !behind.leaves.is_empty() {
+    if !found.leaves.is_empty() || !behind.leaves.is_empty() {
         let make = || {
-            let more = run.as_ref().map(|(_, run)| behind.leaving(vocab, run)).unwrap_or_default();
-            remainder(&trie, vocab, &leaves, &accepted, more)
+            let mut left = below(&trie, vocab, &found.leaves, &found.accepted, |_| 0);
+            if let Some((bytes, run)) = &run {
+                let skip = |text: &[u8]| runs::length(bytes, text);
+                left.extend(below(&run.trie(), vocab, &behind.leaves, &behind.accepted, skip));
+            }
+            (!left.is_empty()).then(|| Remainder::build(left, false))
         };
-        let rest = match parted || behind.parted {
+        let rest = match found.parted || behind.parted {
             true => make().map(Arc::new),
             false => {
-                let (nodes, behind) = (leaves.clone(), behind.leaves.clone());
+                let (nodes, behind) = (found.leaves.clone(), behind.leaves.clone());
                 masks.rests.of(&Leaves { nodes, run: run.as_ref().map(|(bytes, _)| *bytes), behind }, make)
             }
         };
         exits.extend(rest.map(|rest| Exit { to: ExitTo::Return, rest }));
     }
-    for (state, regs, nodes) in holes {
-        if let Some(rest) = remainder(&trie, vocab, &nodes, &accepted, vec![]) {
-            exits.push(Exit { to: ExitTo::Hole { state, regs }, rest: rest.into() });
+    for (state, regs, nodes) in found.holes {
+        let left = below(&trie, vocab, &nodes, &found.accepted, |_| 0);
+        if !left.is_empty() {
+            exits.push(Exit { to: ExitTo::Hole { state, regs }, rest: Remainder::build(left, false).into() });
         }
     }
     let mut special: Vec<u32> = tokens.named;
     special.retain(|&t| vocab.kind(t) != TokenKind::Unused);
-    let mut entry = Entry {
-        base: None,
-        removed: Box::default(),
-        accepted: match run {
-            Some((_, run)) => match TokenSet::from_ranges(&accepted.0, &trie, masks) {
-                TokenSet::Accepted(ids) => {
-                    TokenSet::Shared(run.within.clone(), ids.iter().copied().chain(behind.accepted).collect())
-                }
-                many => {
-                    let mut words = many.to_words(masks);
-                    words.iter_mut().zip(run.within.iter()).for_each(|(w, r)| *w |= r);
-                    behind.accepted.iter().for_each(|&t| words[t as usize / 32] |= 1 << (t % 32));
-                    TokenSet::Dense(words)
-                }
-            },
-            None => TokenSet::from_ranges(&accepted.0, &trie, masks),
-        },
-        special: special.into(),
-        exits: exits.into(),
-        bounds: None,
-        cost: 0,
-    };
+    let mut accepted = TokenSet::from_ranges(&found.accepted.0, &trie, masks);
+    if let Some((_, run)) = run {
+        let order = run.trie().order;
+        let ids = behind.accepted.0.iter().flat_map(|&(a, b)| &order[a as usize..b as usize]).copied();
+        accepted = match accepted {
+            TokenSet::Accepted(own) => TokenSet::Shared(run.within.clone(), own.iter().copied().chain(ids).collect()),
+            many => {
+                let mut words = many.to_words(masks);
+                words.iter_mut().zip(run.within.iter()).for_each(|(w, r)| *w |= r);
+                ids.for_each(|t| words[t as usize / 32] |= 1 << (t % 32));
+                TokenSet::Dense(words)
+            }
+        };
+    }
     if let Some(but) = tokens.any_but {
         // What bytes allow stays allowed, whatever is said of the tokens.
-        let mut words = entry.accepted.to_words(masks);
+        let mut words = accepted.to_words(masks);
         let all = (0..vocab.len() as u32).filter(|&t| vocab.kind(t) != TokenKind::Unused);
         for t in all.filter(|t| but.binary_search(t).is_err()) {
             words[t as usize / 32] |= 1 << (t % 32);
         }
-        entry.accepted = TokenSet::Dense(words);
+        accepted = TokenSet::Dense(words);
     }
-    entry.cost = began.elapsed().as_nanos() as u64;
-    entry
+    Entry {
+        base: None,
+        removed: Box::default(),
+        accepted,
+        special: special.into(),
+        exits: exits.into(),
+        bounds: None,
+        cost: began.elapsed().as_nanos() as u64,
+    }
+}
+
+/// What a walk found.
+#[derive(Default)]
+struct Found {
+    accepted: Ranges,
+    /// Where the unit completes, as nodes of the trie.
+    leaves: SmallVec<[u32; 8]>,
+    /// Whether something else went on there.
+    parted: bool,
+    holes: Vec<FoundHole>,
+}
+
+impl Found {
+    /// Walk a tree from `start`, of whose bytes only those in `live` are followed. `node`: the entry's own.
+    fn walk(m: &mut Machine, tree: &WalkTree, node: u32, start: u32, live: ByteSet) -> Found {
+        let mut found = Found::default();
+        let mut hole_index: FxHashMap<(u32, u32), usize> = FxHashMap::default();
+        let frame = |set: u32, live: ByteSet, at: &WalkNode| {
+            let (at, end) = tree.children(at);
+            Frame { at, end, set, live }
+        };
+        let mut path = vec![frame(start, live, tree.root())];
+        while let Some(top) = path.last_mut() {
+            let Some((byte, at)) = tree.next(&mut top.at, top.end, &top.live) else {
+                path.pop();
+                continue;
+            };
+            let from = top.set;
+            let set = m.step(from, byte);
+            if set == DEAD_SET {
+                continue;
+            }
+            found.accepted.add(at.lo, at.own);
+            if at.is_leaf() {
+                continue;
+            }
+            if covers(m, set, tree, at) {
+                found.accepted.add(at.own, at.hi);
+                continue;
+            }
+            if m.has_left(set) {
+                found.leaves.push(at.node);
+                if m.kernel(set).len() == 1 {
+                    continue;
+                }
+                found.parted = true;
+            }
+            let live = *m.live(set);
+            if m.before_hole(set) {
+                note_holes(m, set, node, at.node, &mut found.holes, &mut hole_index);
+            }
+            path.push(frame(set, live, at));
+        }
+        found
+    }
 }
 
 /// Whether `set`, reached at `node`, survives everything below it (R6).
 #[inline]
-pub(super) fn covers(m: &mut Machine, set: u32, kids: &Children, node: &WalkNode) -> bool {
+pub(super) fn covers(m: &mut Machine, set: u32, tree: &WalkTree, node: &WalkNode) -> bool {
     let Some(l) = m.loop_of(set) else { return false };
-    let below = kids.below(node);
+    let below = tree.below(node);
     let ascii = (below[0] & !l.bytes[0]) | (below[1] & !l.bytes[1]) == 0;
     let high = (below[2] & !l.bytes[2]) | (below[3] & !l.bytes[3]) == 0;
     ascii && (high || (l.utf8 && node.utf8)) && node.height as u32 <= l.rounds
@@ -214,83 +228,16 @@ fn note_holes(
     }
 }
 
-/// What a walk behind a run found.
-#[derive(Default)]
-struct Behind {
-    accepted: Vec<u32>,
-    /// Where the unit completes, as nodes of the run's rest.
-    leaves: SmallVec<[u32; 8]>,
-    /// Whether something else went on there.
-    parted: bool,
-}
-
-impl Behind {
-    /// Walk what follows the run, from the looping set itself.
-    fn walk(&mut self, m: &mut Machine, run: &Run, start: u32) {
-        let rest = &run.rest;
-        let live = *m.live(start);
-        let mut path = vec![(run.children(0), start, live)];
-        while let Some((children, set, live)) = path.last_mut() {
-            let Some(i) = children.next() else {
-                path.pop();
-                continue;
-            };
-            let (byte, node) = run.children[i as usize];
-            if !has_byte(live, byte) {
-                continue;
-            }
-            let from = *set;
-            let set = m.step(from, byte);
-            if set == DEAD_SET {
-                continue;
-            }
-            let at = node as usize;
-            self.accepted.extend_from_slice(&rest.tokens[rest.first[at] as usize..rest.first[at + 1] as usize]);
-            if rest.end[at] == node + 1 {
-                continue;
-            }
-            if m.has_left(set) {
-                self.leaves.push(node);
-                if m.kernel(set).len() == 1 {
-                    continue;
-                }
-                self.parted = true;
-            }
-            let live = *m.live(set);
-            path.push((run.children(node), set, live));
-        }
-    }
-
-    /// Tokens that leave and are not accepted, by what remains of them.
-    fn leaving<'a>(&self, vocab: &'a Vocabulary, run: &Run) -> Vec<(&'a [u8], u32, u8)> {
-        let rest = &run.rest;
-        let accepted: FxHashSet<u32> = self.accepted.iter().copied().collect();
-        let mut leaving = vec![];
-        for &leaf in &self.leaves {
-            let depth = rest.depth[leaf as usize];
-            for node in leaf as usize + 1..rest.end[leaf as usize] as usize {
-                let left = (rest.depth[node] - depth) as usize;
-                for &token in &rest.tokens[rest.first[node] as usize..rest.first[node + 1] as usize] {
-                    let text = vocab.bytes(token);
-                    if !accepted.contains(&token) {
-                        leaving.push((&text[text.len() - left..], token, 0));
-                    }
-                }
-            }
-        }
-        leaving
-    }
-}
-
-/// The tokens strictly below `nodes` that are not accepted anyway, by what remains of them, and those of `more`.
-pub(super) fn remainder<'a>(
+/// The tokens strictly below `nodes` of a trie that are not accepted anyway, by what remains of them. `skip`: how many bytes
+/// of a token are before the trie's root.
+pub(super) fn below<'a>(
     trie: &Trie<'_>,
     vocab: &'a Vocabulary,
     nodes: &[u32],
     accepted: &Ranges,
-    more: Vec<(&'a [u8], u32, u8)>,
-) -> Option<Remainder> {
-    let mut tokens = more;
+    skip: impl Fn(&[u8]) -> usize,
+) -> Vec<(&'a [u8], u32, u8)> {
+    let mut left = vec![];
     for &node in nodes {
         let at = node as usize;
         let (from, to) = (trie.lo[at + 1], trie.lo[trie.end[at] as usize]);
@@ -301,9 +248,10 @@ pub(super) fn remainder<'a>(
         for k in from..to {
             if !accepted.cover(k, k + 1) {
                 let token = trie.order[k as usize];
-                tokens.push((&vocab.bytes(token)[depth..], token, 0));
+                let text = vocab.bytes(token);
+                left.push((&text[skip(text) + depth..], token, 0));
             }
         }
     }
-    (!tokens.is_empty()).then(|| Remainder::build(tokens, false))
+    left
 }

@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
-use super::build::{covers, remainder, Ranges};
-use super::{Entry, Exit, ExitTo, TokenSet, VocabMasks};
+use super::build::{below, covers, Ranges};
+use super::{Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks};
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
 use crate::unit::{insert_range, ByteSet};
 use crate::vocab::Vocabulary;
@@ -47,13 +47,13 @@ pub fn build(
     let mut removed: Vec<u32> = vec![];
     let mut accepted = Ranges::default();
     let mut leaves: Vec<u32> = vec![];
-    let kids = &masks.children;
-    let (at, end) = kids.range(0);
+    let tree = &masks.tree;
+    let (at, end) = tree.children(tree.root());
     let start = (item, based);
     let differ = differing(m, own, based, start, base);
     let mut path = vec![Pair { at, end, own, base: based, differ }];
     while let Some(top) = path.last_mut() {
-        let Some((byte, i)) = kids.next(&mut top.at, top.end, &top.differ) else {
+        let Some((byte, at)) = tree.next(&mut top.at, top.end, &top.differ) else {
             path.pop();
             continue;
         };
@@ -63,33 +63,31 @@ pub fn build(
         if own == based {
             continue;
         }
-        let at = kids.get(i);
         if own == DEAD_SET {
-            removed.extend_from_slice(&trie.order[at.lo as usize..kids.get(at.end).lo as usize]);
+            removed.extend_from_slice(&trie.order[at.lo as usize..at.hi as usize]);
             if removed.len() > MAX_REMOVED {
                 return None;
             }
             continue;
         }
-        accepted.add(at.lo, kids.get(i + 1).lo);
-        if at.end == i + 1 {
+        accepted.add(at.lo, at.own);
+        if at.is_leaf() {
             continue;
         }
-        if covers(m, own, kids, at) {
-            accepted.add(at.lo, kids.get(at.end).lo);
+        if covers(m, own, tree, at) {
+            accepted.add(at.own, at.hi);
             continue;
         }
         if m.has_left(own) {
-            leaves.push(i);
+            leaves.push(at.node);
         }
-        let (at, end) = kids.range(i);
+        let (at, end) = tree.children(at);
         let differ = differing(m, own, based, start, base);
         path.push(Pair { at, end, own, base: based, differ });
     }
-    let exits: Vec<Exit> = remainder(&trie, vocab, &leaves, &accepted, vec![])
-        .map(|rest| Exit { to: ExitTo::Return, rest: rest.into() })
-        .into_iter()
-        .collect();
+    let left = below(&trie, vocab, &leaves, &accepted, |_| 0);
+    let exit = |left| Exit { to: ExitTo::Return, rest: Remainder::build(left, false).into() };
+    let exits: Vec<Exit> = (!left.is_empty()).then(|| exit(left)).into_iter().collect();
     Some(Entry {
         base: Some(base),
         removed: removed.into(),

@@ -27,15 +27,16 @@ pub mod diff;
 pub mod family;
 pub mod rests;
 pub mod runs;
+mod tree;
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::unit::{has_byte, ByteSet};
 use crate::vocab::{Trie, Vocabulary};
 
 pub use family::Family;
+pub use tree::{WalkNode, WalkTree};
 
 /// Tokens, in whichever form is smallest and quickest to apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -239,89 +240,9 @@ pub struct VocabMasks {
     /// All text tokens.
     pub text: Box<[u32]>,
     pub text_tokens: usize,
-    pub children: Children,
+    pub tree: WalkTree,
     pub runs: Arc<runs::Runs>,
     pub rests: Arc<rests::Rests>,
-}
-
-/// The trie as walks want it. A walk looks at all children of a node and goes into few; so children lie side by side, and
-/// all that is asked of a node lies together: what a walk costs is cache misses.
-#[derive(Clone, Debug)]
-pub struct Children {
-    nodes: Box<[WalkNode]>,
-    byte: Box<[u8]>,
-    node: Box<[u32]>,
-    sets: Box<[ByteSet]>,
-}
-
-/// A trie node; see [`Trie`] for the fields.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(8))]
-pub struct WalkNode {
-    /// First of its children in `byte` and `node`; they end where the next node's begin.
-    children: u32,
-    pub end: u32,
-    pub lo: u32,
-    sub: u32,
-    pub height: u16,
-    pub utf8: bool,
-}
-
-impl Children {
-    fn of(trie: &Trie<'_>) -> Children {
-        let n = trie.len();
-        let mut nodes = Vec::with_capacity(n + 1);
-        let mut byte = Vec::with_capacity(n);
-        let mut node = Vec::with_capacity(n);
-        for i in 0..n {
-            nodes.push(WalkNode {
-                children: byte.len() as u32,
-                end: trie.end[i],
-                lo: trie.lo[i],
-                sub: trie.sub[i],
-                height: trie.height[i],
-                utf8: trie.utf8[i] == 1,
-            });
-            for child in trie.children(i as u32) {
-                byte.push(trie.byte[child as usize]);
-                node.push(child);
-            }
-        }
-        let children = byte.len() as u32;
-        nodes.push(WalkNode { children, end: n as u32, lo: trie.lo[n], sub: 0, height: 0, utf8: false });
-        Children { nodes: nodes.into(), byte: byte.into(), node: node.into(), sets: trie.sets.into() }
-    }
-
-    /// Where a node's children lie.
-    #[inline]
-    pub fn range(&self, node: u32) -> (u32, u32) {
-        (self.nodes[node as usize].children, self.nodes[node as usize + 1].children)
-    }
-
-    #[inline]
-    pub fn get(&self, node: u32) -> &WalkNode {
-        &self.nodes[node as usize]
-    }
-
-    /// The bytes below a node.
-    #[inline]
-    pub fn below(&self, node: &WalkNode) -> &ByteSet {
-        &self.sets[node.sub as usize]
-    }
-
-    /// The next child in `at..end` whose byte is in `live`: its byte and node, and where to go on.
-    #[inline]
-    pub fn next(&self, at: &mut u32, end: u32, live: &ByteSet) -> Option<(u8, u32)> {
-        while *at < end {
-            let i = *at as usize;
-            *at += 1;
-            let b = self.byte[i];
-            if has_byte(live, b) {
-                return Some((b, self.node[i]));
-            }
-        }
-        None
-    }
 }
 
 impl VocabMasks {
@@ -334,7 +255,7 @@ impl VocabMasks {
             words,
             text,
             text_tokens: order.len(),
-            children: Children::of(&vocab.trie()),
+            tree: WalkTree::of(&vocab.trie()),
             runs: Arc::default(),
             rests: Arc::default(),
         }

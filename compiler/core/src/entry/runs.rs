@@ -10,9 +10,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
-use super::Remainder;
+use super::WalkTree;
 use crate::unit::{has_byte, ByteSet};
-use crate::vocab::Vocabulary;
+use crate::vocab::{Trie, TrieArrays, Vocabulary};
 
 /// The tokens of a vocabulary by what follows a run of certain bytes.
 #[derive(Debug)]
@@ -22,10 +22,8 @@ pub struct Run {
     /// How many.
     pub count: usize,
     /// The other tokens that begin with at least one of the bytes, by what follows the run.
-    pub rest: Remainder,
-    /// Children of each node of `rest`, side by side.
-    pub child_start: Box<[u32]>,
-    pub children: Box<[(u8, u32)]>,
+    rest: TrieArrays,
+    pub tree: WalkTree,
 }
 
 /// Runs by their bytes, each made on first use.
@@ -51,7 +49,7 @@ impl Runs {
         if self.known.read().len() >= MOST_RUNS {
             return None;
         }
-        let run = Arc::new(Run::build(bytes, vocab));
+        let run = Arc::new(Run::build(bytes, vocab)?);
         let mut known = self.known.write();
         Some(known.entry(*bytes).or_insert(run).clone())
     }
@@ -65,39 +63,34 @@ impl Runs {
 }
 
 impl Run {
-    fn build(bytes: &ByteSet, vocab: &Vocabulary) -> Run {
+    /// `None`: the vocabulary has no trie of this kind.
+    fn build(bytes: &ByteSet, vocab: &Vocabulary) -> Option<Run> {
         let mut within = vec![0u32; vocab.len().div_ceil(32)];
         let mut count = 0;
-        let mut rest: Vec<(&[u8], u32, u8)> = vec![];
+        let mut rest: Vec<(&[u8], u32)> = vec![];
         for &t in vocab.trie().order {
             let text = vocab.bytes(t);
-            match text.iter().position(|&b| !has_byte(bytes, b)) {
-                None => {
+            match length(bytes, text) {
+                run if run == text.len() => {
                     within[t as usize / 32] |= 1 << (t % 32);
                     count += 1;
                 }
-                Some(0) => {}
-                Some(run) => rest.push((&text[run..], t, 0)),
+                0 => {}
+                run => rest.push((&text[run..], t)),
             }
         }
-        let rest = Remainder::build(rest, false);
-        let n = rest.byte.len();
-        let mut child_start = Vec::with_capacity(n + 1);
-        let mut children = Vec::with_capacity(n);
-        for i in 0..n {
-            child_start.push(children.len() as u32);
-            let mut c = i + 1;
-            while c < rest.end[i] as usize {
-                children.push((rest.byte[c], c as u32));
-                c = rest.end[c] as usize;
-            }
-        }
-        child_start.push(children.len() as u32);
-        Run { within: within.into(), count, rest, child_start: child_start.into(), children: children.into() }
+        let rest = TrieArrays::build(&rest).ok()?;
+        let tree = WalkTree::of(&rest.view());
+        Some(Run { within: within.into(), count, rest, tree })
     }
 
-    #[inline]
-    pub fn children(&self, node: u32) -> std::ops::Range<u32> {
-        self.child_start[node as usize]..self.child_start[node as usize + 1]
+    /// The trie of what follows the run.
+    pub fn trie(&self) -> Trie<'_> {
+        self.rest.view()
     }
+}
+
+/// How many of `bytes` a text begins with.
+pub fn length(bytes: &ByteSet, text: &[u8]) -> usize {
+    text.iter().position(|&b| !has_byte(bytes, b)).unwrap_or(text.len())
 }

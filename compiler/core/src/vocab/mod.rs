@@ -22,7 +22,7 @@ pub use error::VocabError;
 pub use trie::{ByteSet, Children, Trie, MAX_TOKEN_BYTES};
 
 use layout::{Buffer, Section};
-use trie::TrieArrays;
+pub(crate) use trie::TrieArrays;
 
 /// Most token ids a vocabulary may have. The largest in use are a quarter of it; it bounds what a small file with a large
 /// id can make us allocate.

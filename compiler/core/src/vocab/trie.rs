@@ -113,9 +113,9 @@ impl Iterator for Children<'_> {
     }
 }
 
-/// The trie's arrays while they are built; see [`Trie`] for their meaning.
+/// The trie's arrays while they are built, or where they stay in memory; see [`Trie`] for their meaning.
 #[derive(Debug, Default)]
-pub(super) struct TrieArrays {
+pub(crate) struct TrieArrays {
     pub byte: Vec<u8>,
     pub depth: Vec<u16>,
     pub end: Vec<u32>,
@@ -140,6 +140,11 @@ struct Open {
 }
 
 impl TrieArrays {
+    pub fn view(&self) -> Trie<'_> {
+        let TrieArrays { byte, depth, end, lo, order, height, sub, utf8, sets } = self;
+        Trie { byte, depth, end, lo, order, height, sub, utf8, sets }
+    }
+
     /// The trie of `tokens`: pairs of bytes and id, in any order, no empty ones. Linear, apart from sorting.
     pub fn build(tokens: &[(&[u8], u32)]) -> Result<TrieArrays, VocabError> {
         // Sorting dominates; the first eight bytes as one integer decide nearly every comparison without a look at the
