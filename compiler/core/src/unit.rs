@@ -310,8 +310,11 @@ impl Unit {
 
     /// All ranges on which the state takes `edge`, one of its own or its fallback's, or its like, and nothing else.
     pub fn twins(&self, state: u32, edge: &Edge) -> SmallVec<[(u8, u8); 8]> {
-        let same = |e: &&Edge| e.target == edge.target && e.act == edge.act;
         let own = self.own_edges(state);
+        if own.len() == 1 && self.fallback[state as usize] == NONE {
+            return SmallVec::from_slice(&[(edge.lo, edge.hi)]);
+        }
+        let same = |e: &&Edge| e.target == edge.target && e.act == edge.act;
         let mut ranges = SmallVec::new();
         if overlap(own) {
             // Some bytes take several edges: where another one counts, too, the step is another.

@@ -17,6 +17,11 @@ impl Machine {
 
     /// Derive what a set's kernel predicts: the items that scan, who waits for whom, the live bytes.
     pub(super) fn expand(&mut self, set: u32) {
+        if let &[item] = self.kernels.get(set) {
+            if !item.is_mark() && !self.nodes[item.node as usize].unit.has_refs(item.state) {
+                return self.expand_lone(set, item);
+            }
+        }
         let kernel: SmallVec<[Item; 8]> = SmallVec::from_slice(self.kernels.get(set));
         let mut scan: SmallVec<[Item; 16]> = SmallVec::new();
         let mut waits: SmallVec<[Wait; 16]> = SmallVec::new();
@@ -109,6 +114,23 @@ impl Machine {
         s.live = live;
         s.hole = hole;
         s.expanded = true;
+    }
+
+    /// The same for a set of one item that predicts nothing, as most are in the middle of a name or a word.
+    fn expand_lone(&mut self, set: u32, item: Item) {
+        let unit = &self.nodes[item.node as usize].unit;
+        let (scan_at, waits_at) = (self.scans.len() as u32, self.waits.len() as u32);
+        let scans = unit.scans(item.state);
+        let s = &mut self.sets[set as usize];
+        s.live = unit.live(item.state);
+        s.tokens = !unit.own_tokens(item.state).is_empty();
+        s.scan = (scan_at, scan_at + u32::from(scans));
+        s.waits = (waits_at, waits_at);
+        s.hole = false;
+        s.expanded = true;
+        if scans {
+            self.scans.push(item);
+        }
     }
 
     /// Note that `callee` is predicted with arguments `args` of `unit`; returns the interned initial registers, which
