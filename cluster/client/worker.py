@@ -30,6 +30,18 @@ class WorkerSource:
         """The compiler whose vocabulary the grammars are for."""
         return self.client.compiler
 
+    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | None:
+        """The grammar, if all of its sources are in memory."""
+        try:
+            grammar, number, missing = self._known(kind, spec, options)
+            if missing:
+                return None
+            grammar = grammar or compile_here(self.compiler, kind, spec, options)
+        except (GramaryError, ValueError):
+            return None
+        self.client.ladder.found(number)
+        return Compiled(grammar, "process")
+
     def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
         """The grammar of `spec`, and the dearest tier that was needed. Raises `CompileError`s."""
         grammar: CompiledGrammar | None = None

@@ -103,6 +103,9 @@ class ServingBackend:
         known = self._grammars.get(key)
         if known is not None:
             self.counts.compiled("process", 0)
+        elif wait:
+            known = self._at_hand(key, kind, spec)
+        if known is not None:
             return make(self, stop_token_ids, grammar=known)
         future = self._grammars.joined(key, lambda: self._submit(key, kind, spec))
         if not wait:
@@ -116,6 +119,19 @@ class ServingBackend:
             self.counts.count("requests_failed", "limit" if isinstance(error, LimitExceeded) else "invalid")
             raise
         return make(self, stop_token_ids, grammar=grammar)
+
+    def _at_hand(self, key: bytes, kind: Kind, spec: str) -> CompiledGrammar | None:
+        """The grammar, if look-ups are all that it takes: to hand those to another thread would take as long again."""
+        start = perf_counter_ns()
+        found = self.source.at_hand(kind, spec, self.options.compile_options(seconds=self.options.quick_s))
+        if found is None:
+            return None
+        self._grammars.put(key, found.grammar)
+        self.counts.compiled(found.tier, perf_counter_ns() - start)
+        if self.options.prefetch_entries and not self._closed:
+            with contextlib.suppress(RuntimeError):  # shut down meanwhile
+                self._quick.submit(found.grammar.prefetch, self.options.prefetch_entries)
+        return found.grammar
 
     def close(self) -> None:
         """End the threads, without waiting for what they compile, and let the source go."""

@@ -55,6 +55,11 @@ class GrammarSource(Protocol):
     def compiler(self) -> Compiler:
         """The compiler whose vocabulary the grammars are for."""
 
+    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | None:
+        """The grammar of `spec` if putting it together is a matter of look-ups in memory, about a millisecond; never
+        waits, and raises nothing: what is wrong with `spec` is said by `compile`.
+        """
+
     def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
         """The grammar of `spec`. `deadline`: on `time.monotonic()`'s clock, when an answer is no use any more.
 
@@ -115,6 +120,9 @@ class LocalSource:
     @property
     def compiler(self) -> Compiler:
         return self._compiler
+
+    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | None:
+        return None
 
     def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
         return Compiled(compile_here(self._compiler, kind, spec, options), "local")

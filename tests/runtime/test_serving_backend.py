@@ -38,6 +38,23 @@ class Gated(LocalSource):
         return super().compile(kind, spec, options, deadline=deadline)
 
 
+class Remembering(LocalSource):
+    """A source that has at hand what it compiled."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        super().__init__(compiler)
+        self.compiled: dict[str, Compiled] = {}
+        self.threads: list[str] = []
+
+    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | None:
+        self.threads.append(threading.current_thread().name)
+        return self.compiled.get(spec)
+
+    def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
+        found = super().compile(kind, spec, options, deadline=deadline)
+        return self.compiled.setdefault(spec, Compiled(found.grammar, "process"))
+
+
 @pytest.fixture
 def compiler() -> Compiler:
     return Compiler(Tokenizer.from_bytes())
@@ -316,3 +333,17 @@ def test_options_come_from_the_environment() -> None:
     assert "seconds=2," in str(options.compile_options(seconds=5).limits).replace(")", ",")
     plain = WorkerOptions.load({})
     assert (plain.address, plain.store_path, plain.take_over) == (None, None, False)
+
+
+def test_what_is_at_hand_is_put_together_where_it_was_asked_for(compiler: Compiler) -> None:
+    source = Remembering(compiler)
+    backend = ServingBackend(source, WorkerOptions(grammars=0))  # the source is asked each time
+    for wait in (True, True, False):
+        grammar = backend.begin(Kind.REGEX, "ab", make=RequestGrammar, wait=wait)
+        rows = bitmask()
+        grammar.fill_bitmask(rows, 0)
+        assert tokens_of(rows[0]).tolist() == [ord("a")]
+    me = threading.current_thread().name
+    assert source.threads == [me, me]  # who does not wait has no time for look-ups either
+    assert backend.counts.snapshot()["compiles"]["process"]["count"] == 3
+    backend.close()

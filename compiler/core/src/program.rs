@@ -86,6 +86,8 @@ pub struct Artifact {
     pub size: usize,
     /// Some node has states that are marked `distinct`.
     pub distinct: bool,
+    /// Some node takes tokens as tokens.
+    pub tokens: bool,
 }
 
 impl Drop for Artifact {
@@ -236,13 +238,16 @@ impl UnitStore {
         }
         nodes.sort_unstable();
         nodes.dedup();
-        let mut distinct = false;
+        let (mut distinct, mut tokens) = (false, false);
         for &id in &nodes {
             slots.pins[id as usize] += 1;
-            distinct |= slots.nodes[id as usize].as_ref().is_some_and(|n| !n.unit.distinct.is_empty());
+            if let Some(node) = &slots.nodes[id as usize] {
+                distinct |= !node.unit.distinct.is_empty();
+                tokens |= !node.unit.tokens.is_empty();
+            }
         }
         let nodes = nodes.into();
-        Ok(Artifact { store: self.clone(), root: ids[root], nullable, nodes, size, distinct })
+        Ok(Artifact { store: self.clone(), root: ids[root], nullable, nodes, size, distinct, tokens })
     }
 
     fn release(&self, nodes: &[u32]) {

@@ -361,6 +361,9 @@ impl Engine {
 
     /// Whether the tokens that units name are tokens of this vocabulary.
     pub(crate) fn check_tokens(&self, compiled: &Compiled) -> Result<()> {
+        if !compiled.artifact.tokens {
+            return Ok(());
+        }
         for &id in compiled.artifact.nodes.iter() {
             let Some(node) = self.store.node(id) else { continue };
             for e in node.unit.tokens.iter().filter(|e| e.token != ANY_TOKEN) {

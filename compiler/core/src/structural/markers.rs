@@ -13,11 +13,11 @@ use crate::vocab::{TokenKind, Vocabulary};
 ///
 /// A special token never matches bytes, and a tokenizer cuts a text at such tokens before anything else. So where a string
 /// of a tag holds the text of one, the token is meant.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Markers {
     by_text: FxHashMap<Box<[u8]>, u32>,
     /// Lengths that occur, by first byte, longest first.
-    lengths: FxHashMap<u8, Vec<usize>>,
+    lengths: Box<[Vec<usize>]>,
     /// Tokens that spell out none of some texts, by the texts: they take a walk over the vocabulary to find.
     unspelled: Mutex<FxHashMap<Vec<Vec<u8>>, Arc<TokenRuns>>>,
 }
@@ -34,15 +34,16 @@ pub enum Piece {
 
 impl Markers {
     pub fn of(vocab: &Vocabulary) -> Markers {
-        let mut m = Markers::default();
+        let lengths = vec![vec![]; 256].into();
+        let mut m = Markers { by_text: FxHashMap::default(), lengths, unspelled: Mutex::default() };
         for (text, id) in vocab.special_tokens() {
             if vocab.kind(id) != TokenKind::Special || text.is_empty() {
                 continue;
             }
             m.by_text.insert(text.as_bytes().into(), id);
-            m.lengths.entry(text.as_bytes()[0]).or_default().push(text.len());
+            m.lengths[text.as_bytes()[0] as usize].push(text.len());
         }
-        for lengths in m.lengths.values_mut() {
+        for lengths in m.lengths.iter_mut() {
             lengths.sort_unstable_by(|a, b| b.cmp(a));
             lengths.dedup();
         }
@@ -55,8 +56,7 @@ impl Markers {
         let mut pieces = vec![];
         let (mut from, mut at) = (0, 0);
         while at < bytes.len() {
-            let lengths = self.lengths.get(&bytes[at]).map_or(&[][..], Vec::as_slice);
-            let found = lengths.iter().find_map(|&n| {
+            let found = self.lengths[bytes[at] as usize].iter().find_map(|&n| {
                 let token = bytes.get(at..at + n)?;
                 self.by_text.get(token).map(|&id| (n, id))
             });
