@@ -14,8 +14,10 @@
 //! - `relative-json-pointer`: as its draft says. (Python's checker refuses `100`.)
 //! - `byte`, `binary`, `password` restrict nothing: what schemas in the wild call `byte` is often not Base64. Numbers'
 //!   formats are bounds, in [`format_bounds`](super::numbers::format_bounds).
-//! - `regex`: patterns are not a regular language. Accepted are those with groups at most [`GROUP_DEPTH`] deep, without
-//!   back-references, names and `\p`, ranges in classes only from `a`, `A`, `0` or `1`: all valid, but not all valid ones.
+//! - `regex`: patterns are not a regular language. Where nothing else is asked of a string they are rules ([`patterns`]); as
+//!   an automaton, which can be intersected with other constraints, they have groups at most [`GROUP_DEPTH`] deep and no names.
+
+pub(super) mod patterns;
 
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
@@ -126,7 +128,7 @@ fn make(name: &str, alphabet: Alphabet) -> Result<Expr> {
         "uri-template" => finished(&uri_template()),
         "json-pointer" => finished(POINTER),
         "relative-json-pointer" => finished(&format!(r"(?:0|[1-9]\d*)(?:#|{POINTER})")),
-        _ => finished(&pattern(GROUP_DEPTH)),
+        _ => finished(&patterns::pattern(GROUP_DEPTH)),
     }
 }
 
@@ -251,31 +253,6 @@ fn idn_hostname() -> String {
     }
     label.push(')');
     format!("{label}(?:[{DOTS}]{label})*")
-}
-
-/// Patterns whose groups are at most `depth` deep.
-fn pattern(depth: usize) -> String {
-    let escape = r"\\(?:[dDwWsSnrtfv]|[\^$\\.*+?()\[\]{}|/\-]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|c[A-Za-z])";
-    // Ends of a range in order.
-    let ranges = "a-[a-z]|A-[A-Z]|0-[0-9]|1-[1-9]|";
-    let member = format!(r"(?:{ranges}[^\\\]\[\-^&|~\n\r\u2028\u2029]|{escape})");
-    let class = format!(r"\[\^?-?{member}*-?\]");
-    let mut counts = String::new();
-    for c in 0..=9 {
-        let _ = write!(counts, "|{c},(?:[{c}-9]|[1-9][0-9]{{1,2}})");
-    }
-    let quantifier = format!(r"(?:(?:[*+?]|\{{(?:[0-9]{{1,3}},?{counts})\}})\??)?");
-    let plain = r"[^\\^$.*+?()\[\]{}|\n\r\u2028\u2029]";
-    let level = |group: &str, look: &str| {
-        let term = format!(r"(?:(?:{plain}|\.|{escape}|{class}{group}){quantifier}|[\^$]|\\[bB]{look})");
-        format!(r"{term}*(?:\|{term}*)*")
-    };
-    let mut body = level("", "");
-    for i in 1..=depth {
-        let look = if i == depth { format!(r"|\(\?[=!](?:{body})\)") } else { String::new() };
-        body = level(&format!(r"|\((?:\?:)?(?:{body})\)"), &look);
-    }
-    body
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::decimal::Decimal;
 use super::documents::LocId;
@@ -12,7 +13,7 @@ use super::keyword::Kw;
 use super::{formats, numbers, Compiler};
 use crate::automata::joint::disjoint;
 use crate::error::{CompileError, Result};
-use crate::ir::{Body, Dfa, Expr};
+use crate::ir::{Body, Dfa, Expr, RuleId};
 use crate::limits::{Budget, Limits};
 use crate::lower;
 use crate::regex::{any_string, regex, Alphabet, Anchoring};
@@ -194,7 +195,10 @@ impl<'a> Compiler<'a> {
             return Ok(e.clone());
         }
         // Lowering finds out whether an intersection is empty; here it would be done twice.
-        let text = self.text_expr(s, Alphabet::Json)?;
+        let text = match self.pattern_rules(&key)? {
+            Some(rule) => Expr::Rule(rule),
+            None => self.text_expr(s, Alphabet::Json)?,
+        };
         let result = if s.max.is_some_and(|m| m < s.min) || text == Expr::Never {
             None
         } else {
@@ -203,6 +207,20 @@ impl<'a> Compiler<'a> {
         };
         self.leaves.strings.insert(key, result.clone());
         Ok(result)
+    }
+
+    /// The rule of patterns, if a constraint asks for nothing else. What is excluded from strings can only be taken out of an
+    /// automaton.
+    fn pattern_rules(&mut self, s: &Strings<'a>) -> Result<Option<RuleId>> {
+        let nothing_else = Strings { formats: SmallVec::from_slice(&[("regex", true)]), ..Strings::default() };
+        if *s != nothing_else || !self.options.notation.excludes.is_empty() {
+            return Ok(None);
+        }
+        let first = self.rules.len() as RuleId;
+        for rule in formats::patterns::rules(first)? {
+            self.add_rule(rule.name, rule.body)?;
+        }
+        Ok(Some(first))
     }
 
     /// Keys of an object: the text between the quotes. `None` if there are none.
