@@ -173,7 +173,7 @@ ROWS = [
     ),
     Row(
         "format",
-        "all of 2020-12 and OpenAPI's common ones; unknown ones are annotations",
+        "all of 2020-12 and OpenAPI's common ones (`regex`: see Text); unknown ones are annotations",
         {"type": "string", "format": "date"},
         ('"2024-02-29"',),
         ('"2024-13-01"', '"today"'),

@@ -33,6 +33,7 @@ HAND_MADE: list[Any] = [
     {"type": "object", "required": ["a"], "if": {"properties": {"a": {"const": "é"}}}, "then": {"required": ["b"]}},
     {"$ref": "#/$defs/tree", "$defs": {"tree": {"type": "array", "items": {"$ref": "#/$defs/tree"}, "maxItems": 2}}},
     {"type": "string", "format": "date-time"},
+    {"type": "string", "format": "regex"},
     {"type": ["string", "null"], "format": "ipv4", "not": {"const": "10.0.0.1"}},
     {"$schema": "http://json-schema.org/draft-04/schema#", "type": "number", "minimum": 3, "exclusiveMinimum": True},
 ]

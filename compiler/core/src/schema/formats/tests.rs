@@ -1,6 +1,7 @@
 use super::*;
 use crate::automata::dead_ends::has_dead_ends;
-use crate::ir::Dfa;
+use crate::ir::{Body, Dfa, Grammar, Rule};
+use crate::schema::naive;
 
 fn automaton(name: &str) -> Dfa {
     let e = format(name, Alphabet::Utf8).unwrap_or_else(|| panic!("{name}")).unwrap();
@@ -247,11 +248,15 @@ fn each_format_takes_its_own() {
                 "[^]",
                 "\\cA",
                 "^(?!x)y",
+                "(?<=a)b(?<!c)",
                 "[a-zA-F_0-9]",
                 "",
                 "a|",
             ],
-            &["^(abc]", "\\a", "[z-a]", "a**", "(", "a)", "*", "a{3,2}", "[a"],
+            &[
+                "^(abc]", "\\a", "[z-a]", "a**", "(", "a)", "*", "a{3,2}", "[a", "(?=a)*", "(?<=a)+", "(?<n>a)",
+                "\\k<n>", "\\k",
+            ],
         ),
     ];
     for (name, yes, no) in table {
@@ -321,4 +326,96 @@ fn host_names_are_counted() {
     ] {
         assert_eq!(crate::automata::run::accepts(&fsm, text.as_bytes()), want, "{text}");
     }
+}
+
+/// As a grammar, where nothing else is asked of a string.
+#[test]
+fn patterns_nest_and_have_names() {
+    let yes = [
+        "((((a))))",
+        "(?=(?:(a|(b)*)+?))",
+        // One name, anywhere.
+        "(?<name>x)",
+        "(?<Name_$1>)*",
+        "(?<$>a)|(?<=b)c|(?<!d)e",
+        "((?:(?<a1>x)*)y){2,3}z",
+        "(?=(?<a>x))y",
+        "(?<name>(?:(x|y)))+?z",
+        // In the order of the alphabet, or against it.
+        "^(?<year>\\d{4})-(?<month>\\d{2})-(?<day>\\d{2})$",
+        "(?<hour>\\d\\d):(?<Minute>\\d\\d)(?::(?:\\d))?(?<second>)",
+        "(?<a>x)(?<b>y)|(?<z>)(?<_>w)",
+        // Referred to.
+        "(?<n>a)\\k<n>",
+        "(?<q>['\"])[^'\"]*\\k<q>+?|\\k<q>",
+    ];
+    let no = [
+        "((a)",
+        "(a))",
+        "(?=a)*",
+        "(?<=a)+",
+        "(?<!a){2}",
+        // Declared twice, though only in other alternatives.
+        "(?<a>x)(?<a>y)",
+        "(?<a>x)|(?<a>y)",
+        "(?<ab>x)(?<ab>y)",
+        "(?<a>(?<a>x))",
+        "((?<a>x))(?<a>y)",
+        "(?<b>)(?<a>)(?<b>)",
+        // Not names.
+        "(?<1a>x)",
+        "(?<>x)",
+        "(?<a b>x)",
+        "(?<a-b>x)",
+        "(?P<a>x)",
+        "(?a>x)",
+        // Not ended.
+        "(?<",
+        "(?<a",
+        "(?<a>",
+        "(?<a>x",
+        "(?<a)>x)",
+        "(?<n>a)\\k<n",
+        // Of no such group.
+        "\\k<n>",
+        "\\k",
+        "(?<n>a)\\k",
+        "(?<n>a)\\k<m>",
+        "(?<nn>a)\\k<n>",
+        "(?<n>a)\\k<nn>",
+        "(?<n>a)(?<o>b)\\k<p>",
+    ];
+    let grammar = Grammar { rules: patterns::rules(0).unwrap(), root: 0 };
+    for (text, want) in yes.iter().map(|s| (*s, true)).chain(no.iter().map(|s| (*s, false))) {
+        let quoted = serde_json::to_string(text).unwrap();
+        let inner = &quoted.as_bytes()[1..quoted.len() - 1];
+        assert_eq!(naive::matches(&grammar, inner), want, "{text}");
+    }
+}
+
+/// The grammar has every pattern of the automaton, and its references are shifted with it.
+#[test]
+fn patterns_as_a_grammar_are_those_of_the_automaton_and_more() {
+    let (grammar, base) = (Grammar { rules: patterns::rules(0).unwrap(), root: 0 }, 7);
+    let dfa = lower::dfa(&format("regex", Alphabet::Json).unwrap().unwrap(), &Budget::new(Limits::default())).unwrap();
+    let mut taken = 0;
+    let parts = ["a", "(", ")", "(?:", "(?=", "(?<!", "|", "*", "{2}", "[^a-c]", "\\\\d", "^"];
+    for i in 0..parts.len().pow(4) {
+        let text = (0..4).map(|k| parts[i / parts.len().pow(k) % parts.len()]).collect::<String>();
+        if accepts(&dfa, &text) {
+            assert!(naive::matches(&grammar, text.as_bytes()), "{text}");
+            taken += 1;
+        }
+    }
+    assert!(taken > 500, "{taken}");
+    let moved = patterns::rules(base).unwrap();
+    let mut rules = vec![Rule { name: "unused".into(), body: Body::Expr(Expr::Never) }; base as usize];
+    rules.extend(moved);
+    let moved = Grammar { rules, root: base };
+    let budget = Budget::new(Limits::default());
+    let digest = |g: &Grammar| {
+        let lowered = lower::grammar::lower_grammar(g, &budget).unwrap();
+        lowered.digests.unit[lowered.root as usize]
+    };
+    assert_eq!(digest(&grammar), digest(&moved));
 }
