@@ -199,7 +199,8 @@ def test_bad_entries_are_refused_and_built() -> None:
     assert there.offer_entries(cut) == len(cut)
     assert there.offer_entries([(taken[0][0], b"", b""), (taken[0][0], b"\x07\0\0\0\0", b"")]) == 0
     assert walk(there.compile_json_schema(source.text), TEXT) == expected
-    assert there.stats()["entries_refused"] >= len(cut)
+    # An entry that is right for several registers is built once; what was offered for the others is not looked at.
+    assert len(cut) / 2 < there.stats()["entries_refused"] <= len(cut)
     assert there.stats()["entries_offered"] == 0
     unit, slot, entry, _ = taken[0]
     assert here.verify_entry(unit, slot, entry[:-1]) is False

@@ -89,6 +89,12 @@ pub fn is_known(name: &str) -> bool {
         || KNOWN.contains(&name)
 }
 
+/// Whether a format is taken in part only: a string that is not taken may have it all the same. So such a format can be asked
+/// for, but where its negation is needed, nothing follows from it.
+pub fn is_partial(name: &str) -> bool {
+    matches!(name, "regex" | "idn-hostname")
+}
+
 fn make(name: &str, alphabet: Alphabet) -> Result<Expr> {
     let budget = Budget::new(Limits::default());
     let finished = |pattern: &str| -> Result<Expr> {

@@ -238,6 +238,15 @@ impl<'a> Compiler<'a> {
         if s.max.is_some_and(|m| m < s.min) || s.min > u32::MAX as u64 {
             return Ok(true);
         }
+        // What is taken of a format in part says nothing of the rest.
+        let whole;
+        let s = if s.formats.iter().any(|(f, _)| formats::is_partial(f)) {
+            let kept = s.formats.iter().filter(|(f, _)| !formats::is_partial(f));
+            whole = Strings { formats: kept.copied().collect(), ..s.clone() };
+            &whole
+        } else {
+            s
+        };
         let positive = s.patterns.iter().chain(&s.formats).filter(|(_, p)| *p).count() + s.base64 as usize;
         let negative = s.patterns.len() + s.formats.len() + s.base64 as usize - positive;
         let lengths = s.min > 0 || s.max.is_some();
@@ -373,7 +382,24 @@ impl<'a> Compiler<'a> {
     /// Whether a text has a format.
     pub(super) fn format_matches(&mut self, loc: LocId, name: &'a str, text: &str) -> Result<bool> {
         let d = self.format_dfa(name).map_err(|e| self.placed(e, loc, Kw::Format))?;
-        Ok(d.accepts(text.as_bytes()))
+        if d.accepts(text.as_bytes()) {
+            return Ok(true);
+        }
+        let known = match name {
+            "regex" => match regex(text, Alphabet::Utf8, Anchoring::Search, self.budget) {
+                Ok(_) => Some(true),
+                Err(CompileError::Invalid { .. }) => Some(false),
+                Err(_) => None,
+            },
+            _ if formats::is_partial(name) => None,
+            _ => Some(false),
+        };
+        if known.is_none() {
+            let reason =
+                format!("whether {text:?} has this format cannot be told: it is taken more narrowly than it is");
+            self.unsupported(loc, Kw::Format, &reason, "Leave out the format, or the value")?;
+        }
+        Ok(known.unwrap_or(true))
     }
 
     /// Numbers within bounds; `None` if there are none.

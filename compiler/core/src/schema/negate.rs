@@ -7,7 +7,7 @@ use super::documents::{LocId, Step};
 use super::flat::*;
 use super::gather::Work;
 use super::keyword::Kw;
-use super::Compiler;
+use super::{formats, Compiler};
 use crate::error::Result;
 
 impl<'a> Compiler<'a> {
@@ -265,6 +265,16 @@ impl<'a> Compiler<'a> {
                     flat.restrict(Types::NUMBER);
                     if !flat.types.is_empty() {
                         self.cannot_negate(loc, kw)?;
+                    }
+                } else if formats::is_partial(name) {
+                    flat.restrict(Types::STRING);
+                    if !flat.types.is_empty() {
+                        self.unsupported(
+                            loc,
+                            kw,
+                            "strings without this format are asked for, which cannot be told: it is taken more narrowly than it is",
+                            "Say by a pattern which strings are wanted",
+                        )?;
                     }
                 } else if self.known_format(name) {
                     flat.restrict(Types::STRING);

@@ -141,6 +141,41 @@ fn formats_of_numbers_and_strings() {
 }
 
 #[test]
+fn what_is_not_taken_of_a_format_is_not_without_it() {
+    // A pattern with names in any order, which `format: regex` does not take, and a name in two scripts.
+    let (pattern, name) = (r"(?<b>x)(?<a>y)", "aб");
+    for (format, value) in [("regex", pattern), ("idn-hostname", name)] {
+        let with = json!({"format": format});
+        for schema in [
+            json!({"type": "string", "not": with}),
+            json!({"type": "string", "if": with, "then": {"maxLength": 9}}),
+            json!({"type": "string", "oneOf": [with, {"pattern": "^[(a]"}]}),
+        ] {
+            let e = error(schema.clone());
+            assert!(matches!(&e, CompileError::Unsupported { .. }), "{schema}: {e}");
+        }
+        // Asked for it can be; and of what is no string nothing is asked.
+        check(json!({"type": ["string", "integer"], "oneOf": [with, {"type": "integer"}]}), &["\"a\""], &["1"]);
+        check(
+            json!({"type": ["null", "string"], "not": {"type": "string", "minLength": 2}, "format": format}),
+            &["null"],
+            &["\"(\""],
+        );
+        if format == "idn-hostname" {
+            let e = error(json!({"enum": [value, 1], "format": format}));
+            assert!(matches!(e, CompileError::Unsupported { .. }), "{e}");
+        }
+    }
+    // Of a value, whether it is a pattern is known.
+    check(json!({"enum": [pattern, "(", 1], "format": "regex"}), &["1", "\"(?<b>x)(?<a>y)\""], &["\"(\""]);
+    check(
+        json!({"enum": [pattern, "(", 1], "not": {"type": "string", "format": "regex"}}),
+        &["1", "\"(\""],
+        &["\"(?<b>x)(?<a>y)\""],
+    );
+}
+
+#[test]
 fn arrays() {
     check(
         json!({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "items": {"type": "null"},
