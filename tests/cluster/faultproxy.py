@@ -54,13 +54,21 @@ class FaultProxy:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
+        assert self._loop is not None
+        # A server that is closed while it is taking a connection forgets it (CPython 3.11): first it stops taking them.
+        for listening in self._server.sockets:
+            self._loop.remove_reader(listening.fileno())
+        await self._rounds()
         self._server.close()
-        self._abort()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # A connection is closed by the loop, in the round after it was told to, and one that was just being taken
-        # becomes known some rounds later: until then the loop must go on.
+        await self._rounds()
+
+    async def _rounds(self) -> None:
+        """A connection is closed by the loop, in the round after it was told to, and one that was just being taken
+        becomes known some rounds later.
+        """
         for _ in range(16):
             self._abort()
             await asyncio.sleep(0)
