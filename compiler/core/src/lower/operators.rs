@@ -20,8 +20,9 @@ use crate::limits::Budget;
 /// Most operators (`And`, `Sub`) inside one another.
 const MAX_OPERATORS: u32 = 64;
 
-/// Most configurations of counters that are searched for dead ends.
-const MOST_CONFIGURATIONS: usize = 4096;
+/// Most configurations of counters that are searched for dead ends and, if they have some, unrolled. For more, copies near
+/// the bounds are cheaper than a state for each configuration.
+const MOST_CONFIGURATIONS: usize = 256;
 /// The same where nothing else is known of the counters.
 const MOST_CONFIGURATIONS_AT_LAST: usize = 1 << 17;
 /// Most states that are built to find out.
