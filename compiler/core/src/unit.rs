@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, TokenEdge, DEAD, NONE, REJECT};
+use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, State, TokenEdge, DEAD, NONE, REJECT};
 use crate::ir::PropertyOrder;
 use crate::mask_cache::MaskCache;
 use crate::tails::Alias;
@@ -155,7 +155,10 @@ impl Unit {
         });
         let (mut es, mut rs, mut ts) =
             (Vec::with_capacity(n + 1), Vec::with_capacity(n + 1), Vec::with_capacity(n + 1));
-        let (mut edges, mut refs, mut tokens) = (vec![], vec![], vec![]);
+        let sum = |len: fn(&State) -> usize| fsm.states.iter().map(len).sum();
+        let mut edges = Vec::with_capacity(sum(|s| s.edges.len()));
+        let mut refs = Vec::with_capacity(sum(|s| s.refs.len()));
+        let mut tokens = Vec::with_capacity(sum(|s| s.tokens.len()));
         let (mut fallback, mut accept) = (Vec::with_capacity(n), Vec::with_capacity(n));
         for s in fsm.states {
             es.push(edges.len() as u32);

@@ -90,6 +90,9 @@ impl LoweringCache {
 
     /// Keep a body's FSM.
     pub fn put(&self, key: &Key, fsm: &Fsm) {
+        if fsm.states.len() > self.most_states / 16 {
+            return;
+        }
         let mut local = fsm.clone();
         for c in &mut local.callees {
             if let Callee::Rule(r) = c {
@@ -99,9 +102,6 @@ impl LoweringCache {
                     None => return,
                 }
             }
-        }
-        if local.states.len() > self.most_states / 16 {
-            return;
         }
         let mut known = self.known.lock();
         known.put(key.hash, Arc::new(local), self.most_states / 2);
