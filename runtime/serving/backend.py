@@ -126,12 +126,15 @@ class ServingBackend:
         found = self.source.at_hand(kind, spec, self.options.compile_options(seconds=self.options.quick_s))
         if found is None:
             return None
-        self._grammars.put(key, found.grammar)
-        self.counts.compiled(found.tier, perf_counter_ns() - start)
+        self._keep(key, found, start)
         if self.options.prefetch_entries and not self._closed:
             with contextlib.suppress(RuntimeError):  # shut down meanwhile
                 self._quick.submit(found.grammar.prefetch, self.options.prefetch_entries)
         return found.grammar
+
+    def _keep(self, key: bytes, compiled: Compiled, asked: int) -> None:
+        self._grammars.put(key, compiled.grammar)
+        self.counts.compiled(compiled.tier, perf_counter_ns() - asked)
 
     def close(self) -> None:
         """End the threads, without waiting for what they compile, and let the source go."""
@@ -148,8 +151,7 @@ class ServingBackend:
         deadline = time.monotonic() + self.options.compile_s
 
         def settle(compiled: Compiled) -> None:
-            self._grammars.put(key, compiled.grammar)
-            self.counts.compiled(compiled.tier, perf_counter_ns() - asked)
+            self._keep(key, compiled, asked)
             promise.set_result(compiled.grammar)
             if self.options.prefetch_entries:  # nobody waits for it
                 compiled.grammar.prefetch(self.options.prefetch_entries)

@@ -162,7 +162,7 @@ def test_nobody_there(tmp_path: Path) -> None:
             client.compile_json_schema(schema("nobody", number))
         start = time.monotonic()
         client.compile_json_schema(schema("nobody", 9))  # the breaker is open: nobody is asked
-        assert time.monotonic() - start < 5  # its wait
+        assert time.monotonic() - start < 2
         assert client.stats.local == 6
 
 

@@ -77,10 +77,10 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
                 let skip = |text: &[u8]| runs::length(bytes, text);
                 left.extend(below(&run.trie(), vocab, &behind.leaves, &behind.accepted, skip));
             }
-            (!left.is_empty()).then(|| Remainder::build(left, false))
+            rest_of(left)
         };
         let rest = match found.parted || behind.parted {
-            true => make().map(Arc::new),
+            true => make(),
             false => {
                 let (nodes, behind) = (found.leaves.clone(), behind.leaves.clone());
                 masks.rests.of(&Leaves { nodes, run: run.as_ref().map(|(bytes, _)| *bytes), behind }, make)
@@ -89,10 +89,8 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
         exits.extend(rest.map(|rest| Exit { to: ExitTo::Return, rest }));
     }
     for (state, regs, nodes) in found.holes {
-        let left = below(&trie, vocab, &nodes, &found.accepted, |_| 0);
-        if !left.is_empty() {
-            exits.push(Exit { to: ExitTo::Hole { state, regs }, rest: Remainder::build(left, false).into() });
-        }
+        let rest = rest_of(below(&trie, vocab, &nodes, &found.accepted, |_| 0));
+        exits.extend(rest.map(|rest| Exit { to: ExitTo::Hole { state, regs }, rest }));
     }
     let mut special: Vec<u32> = tokens.named;
     special.retain(|&t| vocab.kind(t) != TokenKind::Unused);
@@ -254,4 +252,9 @@ pub(super) fn below<'a>(
         }
     }
     left
+}
+
+/// The remainder of what [`below`] found, if it found anything.
+pub(super) fn rest_of(left: Vec<(&[u8], u32, u8)>) -> Option<Arc<Remainder>> {
+    (!left.is_empty()).then(|| Arc::new(Remainder::build(left, false)))
 }

@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
-use super::build::{below, covers, Ranges};
-use super::{Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks};
+use super::build::{below, covers, rest_of, Ranges};
+use super::{Entry, Exit, ExitTo, TokenSet, VocabMasks};
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
 use crate::unit::{insert_range, ByteSet};
 use crate::vocab::Vocabulary;
@@ -85,9 +85,8 @@ pub fn build(
         let differ = differing(m, own, based, start, base);
         path.push(Pair { at, end, own, base: based, differ });
     }
-    let left = below(&trie, vocab, &leaves, &accepted, |_| 0);
-    let exit = |left| Exit { to: ExitTo::Return, rest: Remainder::build(left, false).into() };
-    let exits: Vec<Exit> = (!left.is_empty()).then(|| exit(left)).into_iter().collect();
+    let rest = rest_of(below(&trie, vocab, &leaves, &accepted, |_| 0));
+    let exits: Vec<Exit> = rest.map(|rest| Exit { to: ExitTo::Return, rest }).into_iter().collect();
     Some(Entry {
         base: Some(base),
         removed: removed.into(),

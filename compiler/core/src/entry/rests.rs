@@ -40,11 +40,11 @@ const MOST_BYTES: usize = 4 << 20;
 
 impl Rests {
     /// The remainder at `leaves`, made by `make` if it is not known.
-    pub fn of(&self, leaves: &Leaves, make: impl FnOnce() -> Option<Remainder>) -> Option<Arc<Remainder>> {
+    pub fn of(&self, leaves: &Leaves, make: impl FnOnce() -> Option<Arc<Remainder>>) -> Option<Arc<Remainder>> {
         if let Some(known) = self.known.read().rests.get(leaves) {
             return Some(known.clone());
         }
-        let made = Arc::new(make()?);
+        let made = make()?;
         let mut known = self.known.write();
         let bytes = made.size() + std::mem::size_of::<Leaves>();
         if leaves.nodes.len() + leaves.behind.len() <= MOST_LEAVES && known.bytes + bytes <= MOST_BYTES {

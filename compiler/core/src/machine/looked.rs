@@ -89,13 +89,13 @@ impl Looked {
     fn note(&mut self, keys: &Keys, op: Op, words: &[u32]) {
         match op {
             Op::Take { key } => self.key(keys, key, words),
-            Op::Avail { mask } => self.one_of(keys, mask, words),
+            Op::Avail { mask } => self.one_of(keys, keys.masks[mask as usize].iter().copied(), words),
             Op::Viable { r: NO_COUNTER, mask, other } => {
                 if keys.order == PropertyOrder::Declared && other {
                     self.complete(keys, words);
                 }
                 if keys.order == PropertyOrder::Declared || !other {
-                    self.one_of(keys, mask, words);
+                    self.one_of(keys, keys.masks[mask as usize].iter().copied(), words);
                 }
             }
             Op::Viable { mask, .. } => {
@@ -103,14 +103,11 @@ impl Looked {
                 keys.masks[mask as usize].iter().for_each(|&key| self.key(keys, key, words));
             }
             Op::Spare { .. } => self.missing(keys, words),
-            Op::Other | Op::Close if keys.order == PropertyOrder::Declared => self.complete(keys, words),
             Op::Close => self.complete(keys, words),
+            Op::Other if keys.order == PropertyOrder::Declared => self.complete(keys, words),
             Op::More if keys.open => {}
             Op::More if keys.order == PropertyOrder::Declared => self.from(keys.count, words[0]),
-            Op::More => match (0..keys.count).find(|&key| !seen(key, words)) {
-                Some(key) => self.bit(key),
-                None => (0..keys.count).for_each(|key| self.bit(key)),
-            },
+            Op::More => self.one_of(keys, 0..keys.count, words),
             Op::Other | Op::Load { .. } | Op::Tick { .. } | Op::Exit { .. } | Op::Room { .. } => {}
         }
     }
@@ -139,23 +136,19 @@ impl Looked {
         self.from(key + 1, words[0]);
     }
 
-    /// It matters whether any key of a mask is available: one that is decides.
-    fn one_of(&mut self, keys: &Keys, mask: u32, words: &[u32]) {
-        let mask = &keys.masks[mask as usize];
-        match mask.iter().find(|&&key| keys.available(key, words)) {
-            Some(&key) => self.key(keys, key, words),
-            None => mask.iter().for_each(|&key| self.key(keys, key, words)),
+    /// It matters whether any of some keys is available: one that is decides.
+    fn one_of(&mut self, keys: &Keys, of: impl Iterator<Item = u32> + Clone, words: &[u32]) {
+        match of.clone().find(|&key| keys.available(key, words)) {
+            Some(key) => self.key(keys, key, words),
+            None => of.for_each(|key| self.key(keys, key, words)),
         }
     }
 
-    /// It matters whether all required keys were seen: one that was not decides.
+    /// It matters whether all required keys were seen.
     fn complete(&mut self, keys: &Keys, words: &[u32]) {
-        if keys.order == PropertyOrder::Declared {
-            return self.from(keys.required.last().map_or(0, |r| r + 1), words[0]);
-        }
-        match keys.required.iter().find(|&&key| !seen(key, words)) {
-            Some(&key) => self.bit(key),
-            None => keys.required.iter().for_each(|&key| self.bit(key)),
+        match keys.order {
+            PropertyOrder::Declared => self.from(keys.required.last().map_or(0, |r| r + 1), words[0]),
+            PropertyOrder::Any => self.one_of(keys, keys.required.iter().copied(), words),
         }
     }
 
@@ -170,8 +163,4 @@ impl Looked {
             self.from(r + 1, words[0]);
         }
     }
-}
-
-fn seen(key: u32, words: &[u32]) -> bool {
-    words[key as usize / 32] >> (key % 32) & 1 == 1
 }

@@ -330,7 +330,7 @@ impl Machine {
             return None;
         }
         // Most acts are tests.
-        if words.starts_with(self.regs.get(regs)) && words[self.regs.get(regs).len()..].iter().all(|&w| w == 0) {
+        if words.starts_with(now) && words[now.len()..].iter().all(|&w| w == 0) {
             return Some(regs);
         }
         Some(self.intern_regs(&words))
