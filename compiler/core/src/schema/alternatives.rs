@@ -25,13 +25,14 @@ const NESTED_LOOKS: u32 = 24;
 /// Work on alternatives that counts as much as a state.
 const WEIGHT: usize = 16;
 
-/// The negation of an option, where it is one literal.
-fn complement<'a>(option: &[Lit<'a>]) -> Option<Lit<'a>> {
+/// The negation of an option, where it is no choice.
+fn complement<'a>(option: &[Lit<'a>]) -> Lits<'a> {
     match option {
-        [Lit::Require(name), Lit::Property(n, atom)] if name == n => Some(Lit::Property(name, atom.flipped())),
-        [Lit::Forbid(name)] => Some(Lit::Require(name)),
-        [Lit::Atom(atom)] => Some(Lit::Atom(atom.flipped())).filter(|_| atom.negated()),
-        _ => None,
+        [Lit::Require(name), Lit::Property(n, atom)] if name == n => smallvec![Lit::Property(name, atom.flipped())],
+        [Lit::Property(name, atom)] => smallvec![Lit::Require(name), Lit::Property(name, atom.flipped())],
+        [Lit::Forbid(name)] => smallvec![Lit::Require(name)],
+        [Lit::Atom(atom)] if atom.negated() => smallvec![Lit::Atom(atom.flipped())],
+        _ => smallvec![],
     }
 }
 
@@ -78,6 +79,10 @@ impl<'a> Compiler<'a> {
         look: u32,
         out: &mut Vec<Flat<'a>>,
     ) -> Result<()> {
+        if !choice.exclusive && self.some_option_holds(&f, choice)? {
+            out.push(f);
+            return Ok(());
+        }
         let mut live: Vec<(usize, Flat<'a>)> = vec![];
         let mut before: Lits<'a> = smallvec![];
         for (i, lits) in choice.options.iter().enumerate() {
@@ -115,22 +120,50 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
+    /// Whether it shows at once that an option holds, so that nothing remains of the choice: an object that requires a
+    /// name which a closed schema does not know fails that schema, whatever else may be wrong with it.
+    fn some_option_holds(&mut self, f: &Flat<'a>, choice: &Disjunction<'a>) -> Result<bool> {
+        if f.types != Types::OBJECT || f.object.required.is_empty() {
+            return Ok(false);
+        }
+        for option in &choice.options {
+            let [Lit::Fails(loc, kw @ Kw::AdditionalProperties)] = option[..] else { continue };
+            if self.docs.get(loc, kw) != Some(&Value::Bool(false)) {
+                continue;
+            }
+            for name in &f.object.required {
+                if !self.is_named(loc, name)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether an option about one property holds already.
     fn all_implied(&mut self, f: &Flat<'a>, lits: &[Lit<'a>]) -> Result<bool> {
         match lits {
             [Lit::Require(name), Lit::Property(n, atom)] if name == n && f.object.required.contains(name) => {
-                let Some(mut atoms) = self.quietly(|c| c.name_atoms(f, name))? else { return Ok(false) };
-                if atoms.contains(atom) {
-                    return Ok(true);
-                }
-                atoms.push(atom.flipped());
-                atoms.sort_unstable();
-                atoms.dedup();
-                self.provably_empty(&atoms, 2)
+                self.valid_if_there(f, name, *atom)
+            }
+            [Lit::Property(name, atom)] => {
+                Ok(f.object.forbidden.contains(name) || self.valid_if_there(f, name, *atom)?)
             }
             [Lit::Forbid(name)] => Ok(f.object.forbidden.contains(name)),
             _ => Ok(false),
         }
+    }
+
+    /// Whether a property can have no value but those that satisfy an atom.
+    fn valid_if_there(&mut self, f: &Flat<'a>, name: &'a str, atom: Atom) -> Result<bool> {
+        let Some(mut atoms) = self.quietly(|c| c.name_atoms(f, name))? else { return Ok(false) };
+        if atoms.contains(&atom) {
+            return Ok(true);
+        }
+        atoms.push(atom.flipped());
+        atoms.sort_unstable();
+        atoms.dedup();
+        self.provably_empty(&atoms, 2)
     }
 
     /// What alternatives that are lists of values amount to.
@@ -309,7 +342,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// All names that the object can have, if a schema closes it.
-    fn closed_names(&self, f: &Flat<'a>) -> Option<Vec<&'a str>> {
+    pub(super) fn closed_names(&self, f: &Flat<'a>) -> Option<Vec<&'a str>> {
         let closed = f
             .object
             .parts

@@ -125,7 +125,7 @@ pub(super) type Conj = SmallVec<[Atom; 4]>;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Lit<'a> {
     Atom(Atom),
-    /// The keyword's assertion at this location fails.
+    /// The keyword's assertion at this location fails; for `properties`, its own or that of `required` beside it.
     Fails(LocId, Kw),
     /// If an object: it has the property.
     Require(&'a str),
@@ -149,6 +149,16 @@ pub(super) enum Lit<'a> {
     SomeName(Existence<'a>),
     /// If an array: it has at most so many items.
     MaxItems(u64),
+    /// A number that an OpenAPI format does not allow, and in which way.
+    Outside(&'static str, Side),
+}
+
+/// How a number can miss a format that is a range of numbers, or of integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Below,
+    Above,
+    Fraction,
 }
 
 /// A property that must exist.

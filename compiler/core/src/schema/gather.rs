@@ -46,6 +46,13 @@ impl<'a> Compiler<'a> {
                 Lit::Fails(loc, kw) => self.fails(flat, &mut work, loc, kw, inside)?,
                 Lit::MinItems(n) => flat.item_count(Some(n), None),
                 Lit::MaxItems(n) => flat.item_count(None, Some(n)),
+                Lit::Outside(_, Side::Fraction) => flat.restrict(Types::FRACTION),
+                Lit::Outside(bound, side) => {
+                    flat.restrict(Types::NUMBER);
+                    if let Some(bound) = Decimal::parse(bound) {
+                        flat.bound(bound, true, side == Side::Below);
+                    }
+                }
                 Lit::Require(_)
                 | Lit::Forbid(_)
                 | Lit::Property(..)

@@ -11,6 +11,7 @@
 
 mod alternatives;
 mod array;
+mod count;
 mod decimal;
 mod documents;
 mod emit;

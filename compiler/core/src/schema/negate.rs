@@ -1,5 +1,6 @@
 //! Negation, pushed inward: what it means that a schema, or one of its keywords, does not hold.
 
+use rustc_hash::FxHashSet;
 use serde_json::Value;
 use smallvec::smallvec;
 
@@ -35,9 +36,9 @@ impl<'a> Compiler<'a> {
         for i in range {
             let (kw, _) = self.docs.keyword(i);
             // These belong to others.
-            if matches!(kw, Kw::Then | Kw::Else | Kw::MinContains | Kw::MaxContains)
-                || !flat.types.has(Types::on(kw.on()))
-            {
+            let part = matches!(kw, Kw::Then | Kw::Else | Kw::MinContains | Kw::MaxContains)
+                || kw == Kw::Required && self.docs.get(loc, Kw::Properties).is_some();
+            if part || !flat.types.has(Types::on(kw.on())) {
                 continue;
             }
             options.push(smallvec![Lit::Fails(loc, kw)]);
@@ -140,22 +141,32 @@ impl<'a> Compiler<'a> {
                 self.some(flat, work, node, at, options);
             }
             Kw::Properties => {
+                // Together with `required`: that a property is there and valid fails in one way, not in two, if it must not
+                // be valid where it is there. Alternatives of `oneOf` multiply these ways.
+                let required = self.required_names(loc)?;
+                let needed: FxHashSet<&str> = required.iter().copied().collect();
+                let mut told: FxHashSet<&str> = FxHashSet::default();
                 let mut options: Vec<Lits<'a>> = vec![];
                 for (name, schema) in self.map(loc, kw, v)? {
                     let child = self.docs.child(loc, schema, Step::In(kw.text(), name));
-                    if !self.is_trivial(child) {
-                        options.push(smallvec![Lit::Require(name), Lit::Property(name, Atom::isnt(child))]);
+                    if self.is_trivial(child) {
+                        continue;
+                    }
+                    let invalid = Lit::Property(name, Atom::isnt(child));
+                    if needed.contains(name.as_str()) {
+                        told.insert(name);
+                        options.push(smallvec![invalid]);
+                    } else {
+                        options.push(smallvec![Lit::Require(name), invalid]);
                     }
                 }
+                let rest = required.into_iter().filter(|name| !told.contains(name));
+                options.extend(rest.map(|name| smallvec![Lit::Forbid(name)]));
                 self.some(flat, work, node, at, options);
             }
             Kw::Required => {
-                let mut options: Vec<Lits<'a>> = vec![];
-                if !v.is_boolean() {
-                    for name in self.list(loc, kw, v)? {
-                        options.push(smallvec![Lit::Forbid(self.text(loc, kw, name)?)]);
-                    }
-                }
+                let names = self.required_names(loc)?;
+                let options = names.into_iter().map(|name| smallvec![Lit::Forbid(name)]).collect();
                 self.some(flat, work, node, at, options);
             }
             Kw::DependentRequired | Kw::DependentSchemas | Kw::Dependencies => {
@@ -261,11 +272,12 @@ impl<'a> Compiler<'a> {
             }
             Kw::Format => {
                 let name = self.text(loc, kw, v)?;
-                if super::numbers::format_bounds(name).is_some() {
-                    flat.restrict(Types::NUMBER);
-                    if !flat.types.is_empty() {
-                        self.cannot_negate(loc, kw)?;
+                if let Some((low, high, whole)) = super::numbers::format_bounds(name) {
+                    let mut sides = vec![Lit::Outside(low, Side::Below), Lit::Outside(high, Side::Above)];
+                    if whole {
+                        sides.push(Lit::Outside(low, Side::Fraction));
                     }
+                    self.some(flat, work, node, at, sides.into_iter().map(|side| smallvec![side]).collect());
                 } else if formats::is_partial(name) {
                     flat.restrict(Types::STRING);
                     if !flat.types.is_empty() {
@@ -303,6 +315,14 @@ impl<'a> Compiler<'a> {
             Kw::Then | Kw::Else | Kw::MinContains | Kw::MaxContains => flat.kill(),
         }
         Ok(())
+    }
+
+    /// The names that a location requires.
+    fn required_names(&mut self, loc: LocId) -> Result<Vec<&'a str>> {
+        match self.docs.get(loc, Kw::Required) {
+            None | Some(Value::Bool(_)) => Ok(vec![]),
+            Some(v) => self.list(loc, Kw::Required, v)?.iter().map(|n| self.text(loc, Kw::Required, n)).collect(),
+        }
     }
 
     fn some_item(&mut self, flat: &mut Flat<'a>, work: &mut Work<'a>, node: u32, from: usize, child: LocId) {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::decimal::Decimal;
 use super::documents::{LocId, Step};
-use super::flat::{Existence, Lit, Types};
+use super::flat::{Existence, Lit, Side, Types};
 use super::keyword::{Draft, Kw};
 use super::Compiler;
 use crate::error::{CompileError, Result};
@@ -61,10 +61,17 @@ impl<'a> Compiler<'a> {
         let array = v.as_array();
         Ok(match lit {
             Lit::Atom(a) => self.holds(a.loc(), v, DEPTH)? != a.negated(),
-            Lit::Fails(loc, kw) => match self.docs.get(*loc, *kw) {
-                Some(k) => !self.keyword_holds(*loc, *kw, k, v, DEPTH)?,
-                None => false,
-            },
+            Lit::Fails(loc, kw) => {
+                // `properties` and `required` are denied together.
+                let with = if *kw == Kw::Properties { Some(Kw::Required) } else { None };
+                let mut fails = false;
+                for kw in std::iter::once(*kw).chain(with) {
+                    if let Some(k) = self.docs.get(*loc, kw) {
+                        fails |= !self.keyword_holds(*loc, kw, k, v, DEPTH)?;
+                    }
+                }
+                fails
+            }
             Lit::Require(n) => object.is_none_or(|o| o.contains_key(*n)),
             Lit::Forbid(n) => object.is_none_or(|o| !o.contains_key(*n)),
             Lit::Property(n, a) => match object.and_then(|o| o.get(*n)) {
@@ -95,6 +102,17 @@ impl<'a> Compiler<'a> {
                 None => true,
             },
             Lit::MaxItems(n) => array.is_none_or(|a| a.len() as u64 <= *n),
+            Lit::Outside(bound, side) => {
+                let Value::Number(n) = v else { return Ok(false) };
+                let (Some(n), Some(bound)) = (Decimal::parse(n.as_str()), Decimal::parse(bound)) else {
+                    return Ok(false);
+                };
+                match side {
+                    Side::Below => n < bound,
+                    Side::Above => n > bound,
+                    Side::Fraction => !n.is_integer(),
+                }
+            }
             Lit::Beyond(names, _) | Lit::SomeName(Existence::Beyond(names, _)) => {
                 object.is_none_or(|o| o.keys().any(|k| !names.contains_key(k)))
             }
