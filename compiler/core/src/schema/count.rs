@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::documents::Step;
 use super::flat::*;
@@ -16,7 +16,7 @@ use crate::error::Result;
 /// So many values are as good as infinitely many.
 pub(super) const MANY: u64 = 1 << 16;
 /// How deep in arrays and objects values are counted.
-pub(super) const DEPTH: u32 = 3;
+pub(super) const DEPTH: u32 = 5;
 
 impl<'a> Compiler<'a> {
     /// The values of a conjunction, if they are finitely many by enumeration.
@@ -172,106 +172,118 @@ impl<'a> Compiler<'a> {
 
     /// How many arrays: what may stand at each place multiplies, for every length.
     fn count_arrays(&mut self, f: &Flat<'a>, depth: u32) -> Result<Option<u64>> {
-        if self.has_endless_arrays(f, depth)? {
-            return Ok(Some(MANY));
-        }
         let a = &f.array;
-        let Some(max) = a.max.filter(|_| depth > 0 && a.contains.is_empty() && a.unevaluated.is_empty()) else {
-            return Ok(None);
-        };
-        let alike = self.alike_from(f);
-        if a.unique.is_some() && alike > 0 {
+        if depth == 0 || !a.contains.is_empty() {
             return Ok(None);
         }
-        let (mut sum, mut product, mut choice) = (0u64, 1u64, None);
-        for place in 0..=max {
+        let alike = self.alike_from(f);
+        if a.max.is_none() && a.unique.is_none() {
+            let atoms = self.all_atoms(f, alike)?;
+            if !self.provably_empty(&atoms, depth)? {
+                return Ok(Some(MANY));
+            }
+        }
+        // Items that must differ come to an end by themselves.
+        let distinct = a.unique.is_some();
+        let (mut sum, mut product, mut last) = (0u64, 1u64, None);
+        for place in 0.. {
             if place >= a.min {
                 sum = sum.saturating_add(product);
             }
-            if sum >= MANY || product == 0 || place == max {
+            if sum >= MANY || product == 0 || a.max == Some(place) {
                 break;
             }
-            let known = choice.filter(|_| place > alike as u64);
-            choice = match known {
+            let n = match last.filter(|_| place > alike as u64) {
                 None => {
                     let atoms = self.all_atoms(f, place as usize)?;
                     self.number_of_values(&atoms, depth - 1)?
                 }
                 known => known,
             };
-            let Some(n) = choice else { return Ok(None) };
-            product = product.saturating_mul(if a.unique.is_some() { n.saturating_sub(place) } else { n });
+            let Some(n) = n.filter(|n| !distinct || alike == 0 || *n >= MANY) else { return Ok(None) };
+            last = Some(n);
+            product = product.saturating_mul(match distinct && n < MANY {
+                true => n.saturating_sub(place),
+                false => n,
+            });
         }
         Ok(Some(sum.min(MANY)))
     }
 
-    /// How many objects: of one that is closed, what each property may be, or that it is left out, multiplies.
+    /// How many objects: what each property may be, or that it is left out, multiplies; undeclared names never end.
     fn count_objects(&mut self, f: &Flat<'a>, depth: u32) -> Result<Option<u64>> {
-        if self.has_endless_objects(f, depth)? {
-            return Ok(Some(MANY));
-        }
-        let o = &f.object;
-        let free = o.names.is_empty() && o.unevaluated.is_empty() && o.some_names.is_empty();
-        let counted = o.min <= o.required.len() as u64 && o.max.is_none();
-        if depth == 0 || !free || !counted || self.closed_names(f).is_none() {
+        if depth == 0 {
             return Ok(None);
         }
-        let (names, _) = self.declared_names(f)?;
-        let mut product = 1u64;
-        for name in names {
-            if o.forbidden.contains(&name) {
-                continue;
-            }
-            let atoms = self.name_atoms(f, name)?;
-            let Some(n) = self.number_of_values(&atoms, depth - 1)? else { return Ok(None) };
-            let left_out = u64::from(!o.required.contains(&name));
-            product = product.saturating_mul(n.saturating_add(left_out));
-        }
-        Ok(Some(product.min(MANY)))
-    }
-
-    /// Whether certainly [`MANY`] arrays satisfy constraints.
-    fn has_endless_arrays(&mut self, f: &Flat<'a>, depth: u32) -> Result<bool> {
-        let a = &f.array;
-        if depth == 0 || !a.contains.is_empty() || a.max == Some(0) {
-            return Ok(false);
-        }
-        let place = a.max.map_or(self.alike_from(f), |m| self.alike_from(f).min(m as usize - 1));
-        let atoms = self.all_atoms(f, place)?;
-        if a.max.is_none() && a.unique.is_none() && !self.provably_empty(&atoms, depth)? {
-            return Ok(true);
-        }
-        Ok(self.number_of_values(&atoms, depth - 1)? == Some(MANY))
-    }
-
-    /// Whether certainly [`MANY`] objects satisfy constraints: for there are so many undeclared names, or so many values of
-    /// a property.
-    fn has_endless_objects(&mut self, f: &Flat<'a>, depth: u32) -> Result<bool> {
         let o = &f.object;
-        if depth == 0 {
-            return Ok(false);
+        let room = o.max.is_none_or(|m| m > o.required.len() as u64);
+        if room && self.has_endless_names(f, depth)? {
+            return Ok(Some(MANY));
         }
-        let required = o.required.len() as u64;
-        let mut open = o.max.is_none_or(|m| m > required) && o.names.is_empty() && o.unevaluated.is_empty();
-        for part in &o.parts {
-            open &= part.patterns.is_none();
-            if let Some(schema) = part.additional {
-                let child = self.docs.child(part.loc, schema, Step::Key(Kw::AdditionalProperties.text()));
-                open = open && !self.provably_empty(&[Atom::is(child)], depth)?;
-            }
-        }
-        if open {
-            return Ok(true);
-        }
+        let simple = o.names.is_empty() && o.unevaluated.is_empty() && o.some_names.is_empty();
+        let bounds = o.min > o.required.len() as u64 || o.max.is_some();
+        let mut product = (simple && !bounds && self.closed_names(f).is_some()).then_some(1u64);
         let (names, _) = self.declared_names(f)?;
         for name in names {
-            let room = o.required.contains(&name) || o.max.is_none_or(|m| m > required);
-            if !room || o.forbidden.contains(&name) {
+            let required = o.required.contains(&name);
+            if o.forbidden.contains(&name) || !required && !room {
                 continue;
             }
             let atoms = self.name_atoms(f, name)?;
-            if self.number_of_values(&atoms, depth - 1)? == Some(MANY) {
-                return Ok(true);
+            let n = self.number_of_values(&atoms, depth - 1)?;
+            if n == Some(MANY) {
+                return Ok(n);
+            }
+            product = product.zip(n).map(|(all, n)| all.saturating_mul(n + u64::from(!required)));
+        }
+        Ok(product.map(|n| n.min(MANY)))
+    }
+
+    /// Whether there certainly are [`MANY`] undeclared names that may have a value.
+    fn has_endless_names(&mut self, f: &Flat<'a>, depth: u32) -> Result<bool> {
+        let o = &f.object;
+        if !o.unevaluated.is_empty() {
+            return Ok(false);
+        }
+        if let [part] = o.parts[..] {
+            if let Some(patterns) = part.patterns.filter(|_| o.names.is_empty()) {
+                return self.has_endless_classes(part, patterns, depth);
+            }
+        }
+        for part in &o.parts {
+            if part.patterns.is_some() || !self.may_have_more(part, depth)? {
+                return Ok(false);
+            }
+        }
+        Ok(o.names.is_empty() || self.count_strings(&o.names)? == Some(MANY))
+    }
+
+    /// Whether a schema leaves values to names that it says nothing about.
+    fn may_have_more(&mut self, part: &ObjectPart<'a>, depth: u32) -> Result<bool> {
+        let Some(schema) = part.additional else { return Ok(true) };
+        let child = self.docs.child(part.loc, schema, Step::Key(Kw::AdditionalProperties.text()));
+        Ok(!self.provably_empty(&[Atom::is(child)], depth)?)
+    }
+
+    /// The same for names that patterns match, or do not.
+    fn has_endless_classes(
+        &mut self,
+        part: ObjectPart<'a>,
+        patterns: &'a Map<String, Value>,
+        depth: u32,
+    ) -> Result<bool> {
+        let names = |matching: bool| Strings {
+            patterns: patterns.keys().map(|p| (p.as_str(), matching)).collect(),
+            at: part.loc,
+            ..Strings::default()
+        };
+        if self.may_have_more(&part, depth)? && self.string_count(&names(false), MANY)? == Some(MANY) {
+            return Ok(true);
+        }
+        for (pattern, schema) in patterns.iter().filter(|_| patterns.len() == 1) {
+            let child = self.docs.child(part.loc, schema, Step::In(Kw::PatternProperties.text(), pattern));
+            if !self.provably_empty(&[Atom::is(child)], depth)? {
+                return Ok(self.string_count(&names(true), MANY)? == Some(MANY));
             }
         }
         Ok(false)

@@ -16,6 +16,8 @@ type NameClass<'a> = SmallVec<[(&'a str, bool); 2]>;
 
 /// Values of one class of names that are told apart.
 const VALUES: usize = 64;
+/// Alternatives of `propertyNames`.
+const MOST_NAME_CHOICES: usize = 64;
 /// Names that are counted; more are as good as any number.
 const MOST_NAMES: u64 = 1 << 16;
 
@@ -227,25 +229,42 @@ impl<'a> Compiler<'a> {
                     let named = self.docs.get(loc, Kw::Properties).and_then(Value::as_object);
                     named.into_iter().flat_map(|m| m.keys()).for_each(|n| add(n));
                 }
+                Existence::Keyword(loc, Kw::PropertyNames) => {
+                    let Some(v) = self.docs.get(loc, Kw::PropertyNames) else { continue };
+                    let child = self.docs.child(loc, v, Step::Key(Kw::PropertyNames.text()));
+                    for side in [Atom::is(child), Atom::isnt(child)] {
+                        self.listed_names(&[side])?.0.into_iter().for_each(&mut add);
+                    }
+                }
                 Existence::Keyword(..) => {}
             }
         }
         // Names out of a finite list are declared too.
-        let mut closed = false;
-        if !o.names.is_empty() {
-            let flat = self.flatten(&o.names, Types::STRING)?;
-            if flat.is_dead() {
-                closed = true;
-            } else if let Some(values) = &flat.values {
-                closed = true;
-                for v in values.iter() {
-                    if let Value::String(s) = v {
-                        add(s);
-                    }
-                }
+        let (listed, closed) = self.listed_names(&f.object.names)?;
+        listed.into_iter().for_each(add);
+        Ok((names, closed))
+    }
+
+    /// The names that `propertyNames` lists, and whether it allows no others.
+    fn listed_names(&mut self, names: &[Atom]) -> Result<(Vec<&'a str>, bool)> {
+        let mut listed = vec![];
+        if names.is_empty() {
+            return Ok((listed, false));
+        }
+        let flat = self.flatten(names, Types::STRING)?;
+        let list = match flat.values.is_some() || flat.choices.is_empty() {
+            true => Some(vec![flat]),
+            false => self.alternatives(flat, MOST_NAME_CHOICES, super::alternatives::LOOK)?,
+        };
+        let Some(list) = list else { return Ok((listed, false)) };
+        let mut closed = true;
+        for f in list.iter().filter(|f| !f.is_dead()) {
+            match &f.values {
+                Some(values) => listed.extend(values.iter().filter_map(|v| v.as_str())),
+                None => closed = false,
             }
         }
-        Ok((names, closed))
+        Ok((listed, closed))
     }
 
     fn name_allowed(&mut self, f: &Flat<'a>, name: &str) -> Result<bool> {
@@ -442,9 +461,10 @@ impl<'a> Compiler<'a> {
             if flat.is_dead() {
                 continue;
             }
-            let specs = match self.alternatives(flat, 64, super::alternatives::LOOK)? {
-                Some(list) if list.iter().all(|f| f.values.is_none()) => list.into_iter().map(|f| f.string).collect(),
-                _ => {
+            let specs: Vec<Strings<'a>> = match self.alternatives(flat, MOST_NAME_CHOICES, super::alternatives::LOOK)? {
+                // What is listed has a place of its own.
+                Some(list) => list.into_iter().filter(|f| f.values.is_none()).map(|f| f.string).collect(),
+                None => {
                     let loc = conj[0].loc();
                     self.unsupported(loc, Kw::PropertyNames, "so many alternatives", "Use a pattern")?;
                     vec![Strings::default()]

@@ -48,6 +48,7 @@ impl<'a> Compiler<'a> {
         let more = |i: usize| i == alike && f.array.max.is_none_or(|m| m > i as u64 + 1);
         let mut once = Types::NONE;
         let mut repeated = Types::NONE;
+        let mut rest_is_apart = true;
         let mut places = vec![];
         for i in 0..=last {
             let atoms = self.all_atoms(f, i)?;
@@ -56,6 +57,7 @@ impl<'a> Compiler<'a> {
                 Some(types) => types,
                 None => self.flatten(&atoms, Types::ALL)?.types,
             };
+            rest_is_apart = once.and(most).is_empty();
             repeated.0 |= if more(i) { most.0 } else { once.and(most).0 };
             once.0 |= most.0;
             places.push((atoms, types));
@@ -78,8 +80,9 @@ impl<'a> Compiler<'a> {
                 continue;
             }
             let Some(n) = self.number_of_values(&atoms, DEPTH)? else { return Ok(Unique::Unknown) };
-            if n < MANY && alike == 0 {
-                most = Some(most.map_or(n, |m| m.min(n)));
+            if n < MANY && i == alike && rest_is_apart {
+                let all = n + alike as u64;
+                most = Some(most.map_or(all, |m| m.min(all)));
             } else if n < MANY && (more(i) || n <= i as u64) {
                 return Ok(Unique::Unknown);
             }
