@@ -23,6 +23,7 @@ mod tests;
 use crate::error::Result;
 use crate::ir::Expr;
 use crate::limits::Budget;
+use crate::lower::nullable;
 use ast::Node;
 use class::CharSet;
 use compose::{Composer, Stop};
@@ -95,6 +96,23 @@ fn spell(e: Expr, alphabet: Alphabet) -> Expr {
         Expr::And(v) => Expr::And(all(v)),
         Expr::Sub(a, b) => Expr::Sub(Box::new(spell(*a, alphabet)), Box::new(spell(*b, alphabet))),
         Expr::Repeat { body, min, max } => Expr::Repeat { body: Box::new(spell(*body, alphabet)), min, max },
+        e => e,
+    }
+}
+
+/// A pattern for texts of at most `most` characters, which need not count to what they cannot reach: beside a bound on
+/// the length, every bound on repeats multiplies the states.
+pub fn within(e: Expr, most: u64) -> Expr {
+    let all = |v: Vec<Expr>| v.into_iter().map(|e| within(e, most)).collect::<Vec<_>>();
+    match e {
+        Expr::Seq(v) => Expr::Seq(all(v)),
+        Expr::Alt(v) => Expr::Alt(all(v)),
+        Expr::And(v) => Expr::And(all(v)),
+        Expr::Sub(a, b) => Expr::Sub(Box::new(within(*a, most)), Box::new(within(*b, most))),
+        Expr::Repeat { body, min, max } => {
+            let reached = max.is_none_or(|max| u64::from(max) < most || nullable(&body, &[]));
+            Expr::Repeat { body: Box::new(within(*body, most)), min, max: max.filter(|_| reached) }
+        }
         e => e,
     }
 }

@@ -193,13 +193,16 @@ impl<'a> Compiler<'a> {
         while let Some((rule, at, pending)) = self.queue.pop_front() {
             self.budget.tick()?;
             self.stand_at(at);
+            self.blame = None;
             let mut e = Emitted::default();
             match pending {
                 Pending::Flat(flat) => self.emit(*flat, &mut e)?,
                 Pending::Choice(loc, kw) => self.emit_choice(loc, kw, &mut e)?,
             }
-            if let Some((body, _)) = self.body(e)? {
-                self.rules[rule as usize].body = body;
+            match (self.body(e)?, self.blame.take()) {
+                (Some((body, _)), _) => self.rules[rule as usize].body = body,
+                (None, Some(why)) => drop(self.dead.insert(rule, why)),
+                (None, None) => {}
             }
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::error::{CompileError, Result};
 use crate::ir::{Body, Dfa, Expr, RuleId};
 use crate::limits::{Budget, Limits};
 use crate::lower;
-use crate::regex::{any_string, regex, Alphabet, Anchoring};
+use crate::regex::{any_string, regex, within, Alphabet, Anchoring};
 
 /// States that deciding about one string constraint may cost.
 const LOOK_STATES: usize = 50_000;
@@ -146,6 +146,10 @@ impl<'a> Compiler<'a> {
             let kw = self.keyword_of_pattern(s.at);
             let made = regex(pattern, alphabet, Anchoring::Search, self.budget);
             if let Some(e) = self.or_skip(made, s.at, kw)? {
+                let e = match s.max {
+                    Some(most) => within(e, most),
+                    None => e,
+                };
                 if *positive { &mut all } else { &mut not }.push(e);
             }
         }

@@ -27,6 +27,7 @@ mod negate;
 pub mod notation;
 pub mod numbers;
 mod object;
+mod others;
 mod parse;
 mod prune;
 pub mod strings;
@@ -237,6 +238,10 @@ struct Compiler<'a> {
     raw_strings: FxHashMap<Strings<'a>, Option<Expr>>,
     warnings: Vec<Warning>,
     warned: FxHashSet<(LocId, Kw)>,
+    /// Why nothing matches what is being compiled, as far as anybody knows.
+    blame: Option<(LocId, String)>,
+    /// The same of rules that nothing matches.
+    dead: FxHashMap<RuleId, (LocId, String)>,
 }
 
 impl<'a> Compiler<'a> {
@@ -270,13 +275,14 @@ impl<'a> Compiler<'a> {
             raw_strings: FxHashMap::default(),
             warnings: vec![],
             warned: FxHashSet::default(),
+            blame: None,
+            dead: FxHashMap::default(),
         }
     }
 
     fn run(&mut self) -> Result<Compiled> {
         let root = self.docs.root();
-        let nothing = || CompileError::unsatisfiable("", "no JSON value satisfies the schema");
-        let Some(value) = self.value(Conj::from_slice(&[Atom::is(root)]))? else { return Err(nothing()) };
+        let Some(value) = self.value(Conj::from_slice(&[Atom::is(root)]))? else { return Err(self.nothing(None)) };
         self.work_off()?;
         let root = match value {
             Expr::Rule(r) => r,
@@ -285,7 +291,7 @@ impl<'a> Compiler<'a> {
         let mut grammar = Grammar { rules: std::mem::take(&mut self.rules), root };
         excludes::exclude(&mut grammar, &self.options.notation.excludes);
         if !prune::prune(&mut grammar) {
-            return Err(nothing());
+            return Err(self.nothing(Some(&grammar)));
         }
         for (pointer, dialect) in std::mem::take(&mut self.docs.unknown_dialects) {
             self.warnings.push(Warning {
@@ -298,6 +304,15 @@ impl<'a> Compiler<'a> {
             self.note(loc, Kw::Ref, "up to draft 7, what stands beside it is ignored".into());
         }
         Ok(Compiled { grammar, warnings: std::mem::take(&mut self.warnings) })
+    }
+
+    /// That no value satisfies the schema, and why, if a rule near the root knows.
+    fn nothing(&self, grammar: Option<&Grammar>) -> CompileError {
+        let cause = grammar.and_then(|g| prune::breadth_first(g).find_map(|rule| self.dead.get(&rule)));
+        match cause {
+            Some((loc, why)) => CompileError::unsatisfiable(self.docs.pointer(*loc), why),
+            None => CompileError::unsatisfiable("", "no JSON value satisfies the schema"),
+        }
     }
 
     fn add_rule(&mut self, name: String, body: Body) -> Result<RuleId> {

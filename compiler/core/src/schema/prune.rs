@@ -26,6 +26,22 @@ pub(super) fn prune(g: &mut Grammar) -> bool {
     true
 }
 
+/// The rules that the root reaches, the nearest first.
+pub(super) fn breadth_first(g: &Grammar) -> impl Iterator<Item = RuleId> + '_ {
+    let mut found = vec![g.root];
+    let mut seen = vec![false; g.rules.len()];
+    seen[g.root as usize] = true;
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let rule = *found.get(next)?;
+        next += 1;
+        let mut mentions = vec![];
+        references(&g.rules[rule as usize].body, &mut mentions);
+        found.extend(mentions.into_iter().filter(|m| !std::mem::replace(&mut seen[*m as usize], true)));
+        Some(rule)
+    })
+}
+
 fn productive(g: &Grammar) -> Vec<bool> {
     let mut alive = vec![false; g.rules.len()];
     // Who waits for whom; a rule is looked at again when something it mentions became productive.
