@@ -140,13 +140,13 @@ ROWS = [
     ),
     Row(
         "uniqueItems",
-        "values are compared as JSON Schema does; refused beside `contains`, and where objects or arrays might run out",
+        "values are compared as JSON Schema does; refused beside `contains`, and where what is left cannot be counted",
         {"type": "array", "items": {"type": ["string", "number", "object"]}, "uniqueItems": True},
         ("[]", '["a", 1, "1"]', '[{"a": 1}, {"a": 2}]'),
         ('["a", "\\u0061"]', "[10, 1e1]", '[{"a": 1, "b": 2}, {"b": 2.0, "a": 1}]'),
         (
             {"type": "array", "contains": {"type": "number"}, "uniqueItems": True},
-            {"items": {"type": "array", "items": {"enum": [1, 2, 3, 4]}, "maxItems": 2}, "uniqueItems": True},
+            {"items": {"type": ["string", "object"], "pattern": "^[ab]$"}, "uniqueItems": True},
         ),
     ),
     Row(

@@ -18,7 +18,7 @@ from gramary.compiler import Compiler
 from gramary.compiler.errors import UnsatisfiableSchema, UnsupportedSchema
 from gramary.runtime._core import CompiledGrammar
 
-from .judge import Judge, exactly
+from .judge import Judge, exactly, parsed
 from .oracle import brute_force, mask
 from .test_oracle_json import COMPILER, STOP, TOKENS, accepts, compiled, spellings
 
@@ -144,11 +144,47 @@ def test_other_containers_are_compared_apart() -> None:
     assert not accepts(grammar, '[["a", "b"], ["a", "a"]]')
 
 
+def closed_object(required: str = "", **properties: Any) -> Any:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+BOOLEAN: Any = {"type": "boolean"}
+
+
+@pytest.mark.parametrize("order", ["any", "declared"])
+@pytest.mark.parametrize(
+    ("item", "number"),
+    [
+        (closed_object("a", a=BOOLEAN, b={"enum": [1, 2]}), 6),
+        (closed_object(a={"enum": [*range(20)]}), 21),
+        (closed_object("a", a={"type": "integer", "minimum": 98, "maximum": 102}, b={"enum": ["x", "xy", None]}), 20),
+        (closed_object("a", a=closed_object(x=BOOLEAN), b={"const": "p"}), 6),
+        (closed_object("ab", a={"type": "string", "pattern": "^[ab]{2}$"}, b=BOOLEAN), 8),
+        ({"type": "array", "items": {"enum": [1, 2, 3]}, "maxItems": 2}, 13),
+        ({"type": "array", "prefixItems": [BOOLEAN], "items": {"enum": ["a", "b"]}, "minItems": 1, "maxItems": 2}, 6),
+        ({"type": "array", "items": {"enum": ["a", "b", "c"]}, "minItems": 2, "uniqueItems": True}, 12),
+    ],
+)
+def test_objects_and_arrays_that_run_out(item: Any, number: int, order: str) -> None:
+    """An array ends with the last value that its items can have; nowhere on the way is there a dead end."""
+    options: Any = {"property_order": order, "whitespace": "compact"}
+    schema = {"type": "array", "items": item, "uniqueItems": True, "minItems": number}
+    grammar = COMPILER.compile_json_schema(schema, **options)
+    for seed in range(3):
+        text = walk(grammar, seed, steps=1000)
+        assert text is not None
+        assert len(json.loads(text)) == number
+        assert Judge(schema).is_valid(parsed(text))
+    with pytest.raises(UnsatisfiableSchema):
+        COMPILER.compile_json_schema({**schema, "minItems": number + 1}, **options)
+
+
 @pytest.mark.parametrize(
     "item",
     [
-        {"type": "object", "properties": {"a": {"enum": [*range(20)]}}, "additionalProperties": False},
-        {"type": "array", "items": {"enum": [*range(20)]}, "maxItems": 2},
+        {"type": ["string", "object"], "pattern": "^[ab]$"},
+        {"type": "object", "patternProperties": {"^[ab]$": {"type": "boolean"}}, "additionalProperties": False},
+        {"anyOf": [closed_object(a=BOOLEAN), closed_object(a={"enum": [1, True]})]},
     ],
 )
 def test_what_cannot_be_compared_is_refused(item: Any) -> None:

@@ -195,14 +195,25 @@ impl<'a> Compiler<'a> {
             self.stand_at(at);
             self.blame = None;
             let mut e = Emitted::default();
-            match pending {
-                Pending::Flat(flat) => self.emit(*flat, &mut e)?,
-                Pending::Choice(loc, kw) => self.emit_choice(loc, kw, &mut e)?,
-            }
-            match (self.body(e)?, self.blame.take()) {
-                (Some((body, _)), _) => self.rules[rule as usize].body = body,
-                (None, Some(why)) => drop(self.dead.insert(rule, why)),
-                (None, None) => {}
+            let at = match pending {
+                Pending::Flat(flat) => {
+                    let at = flat.nodes.first().map(|n| n.loc);
+                    self.emit(*flat, &mut e)?;
+                    at
+                }
+                Pending::Choice(loc, kw) => {
+                    self.emit_choice(loc, kw, &mut e)?;
+                    Some(loc)
+                }
+            };
+            match self.body(e)? {
+                Some((body, _)) => self.rules[rule as usize].body = body,
+                None => {
+                    let contradiction = || at.map(|at| (at, "its keywords contradict each other".to_owned()));
+                    if let Some(why) = self.blame.take().or_else(contradiction) {
+                        self.dead.insert(rule, why);
+                    }
+                }
             }
         }
         Ok(())

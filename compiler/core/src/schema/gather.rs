@@ -289,7 +289,9 @@ impl<'a> Compiler<'a> {
             }
             Kw::DependentRequired | Kw::DependentSchemas | Kw::Dependencies => {
                 for (key, what) in self.map(loc, kw, v)? {
-                    let mut then: Lits<'a> = smallvec![Lit::Require(key)];
+                    // Names that several properties ask for make one alternative for all of them: whether the property is
+                    // there does not matter then.
+                    let mut then: Lits<'a> = smallvec![];
                     match what {
                         Value::Array(names) if kw != Kw::DependentSchemas => {
                             for n in names {
@@ -299,11 +301,11 @@ impl<'a> Compiler<'a> {
                         Value::String(name) if kw == Kw::Dependencies => then.push(Lit::Require(name)),
                         schema if kw != Kw::DependentRequired => {
                             let child = self.docs.child(loc, schema, Step::In(kw.text(), key));
-                            then.push(Lit::Atom(Atom::is(child)));
+                            then.extend([Lit::Require(key), Lit::Atom(Atom::is(child))]);
                         }
                         _ => return Err(self.invalid_kw(loc, kw, "a list of names belongs here")),
                     }
-                    if then.len() > 1 {
+                    if !then.is_empty() {
                         self.choice(flat, node, loc, kw, vec![smallvec![Lit::Forbid(key)], then]);
                     }
                 }

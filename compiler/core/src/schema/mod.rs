@@ -306,9 +306,9 @@ impl<'a> Compiler<'a> {
         Ok(Compiled { grammar, warnings: std::mem::take(&mut self.warnings) })
     }
 
-    /// That no value satisfies the schema, and why, if a rule near the root knows.
+    /// That no value satisfies the schema, and why, if a rule that the root needs knows.
     fn nothing(&self, grammar: Option<&Grammar>) -> CompileError {
-        let cause = grammar.and_then(|g| prune::breadth_first(g).find_map(|rule| self.dead.get(&rule)));
+        let cause = grammar.and_then(|g| prune::needed(g).find_map(|rule| self.dead.get(&rule)));
         match cause {
             Some((loc, why)) => CompileError::unsatisfiable(self.docs.pointer(*loc), why),
             None => CompileError::unsatisfiable("", "no JSON value satisfies the schema"),

@@ -26,8 +26,8 @@ pub(super) fn prune(g: &mut Grammar) -> bool {
     true
 }
 
-/// The rules that the root reaches, the nearest first.
-pub(super) fn breadth_first(g: &Grammar) -> impl Iterator<Item = RuleId> + '_ {
+/// The rules that the root cannot do without, or one of which it needs, the nearest first.
+pub(super) fn needed(g: &Grammar) -> impl Iterator<Item = RuleId> + '_ {
     let mut found = vec![g.root];
     let mut seen = vec![false; g.rules.len()];
     seen[g.root as usize] = true;
@@ -36,10 +36,27 @@ pub(super) fn breadth_first(g: &Grammar) -> impl Iterator<Item = RuleId> + '_ {
         let rule = *found.get(next)?;
         next += 1;
         let mut mentions = vec![];
-        references(&g.rules[rule as usize].body, &mut mentions);
+        match &g.rules[rule as usize].body {
+            Body::Object(o) => {
+                let required = o.properties.iter().filter(|p| p.required).filter_map(|p| p.value.as_ref());
+                required.for_each(|e| necessary(e, &mut mentions));
+            }
+            Body::Expr(e) => necessary(e, &mut mentions),
+            _ => {}
+        }
         found.extend(mentions.into_iter().filter(|m| !std::mem::replace(&mut seen[*m as usize], true)));
         Some(rule)
     })
+}
+
+/// References that are not left out.
+fn necessary(e: &Expr, out: &mut Vec<RuleId>) {
+    match e {
+        Expr::Rule(r) | Expr::Call { rule: r, .. } => out.push(*r),
+        Expr::Seq(v) | Expr::Alt(v) => v.iter().for_each(|e| necessary(e, out)),
+        Expr::Repeat { body, min: 1.., .. } => necessary(body, out),
+        _ => {}
+    }
 }
 
 fn productive(g: &Grammar) -> Vec<bool> {
