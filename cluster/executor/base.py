@@ -11,7 +11,7 @@ Ray actors (`RayExecutor`). All three take the same tasks, pass the same tests, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -95,6 +95,9 @@ class Built:
 
 Result = Lowered | Built | Failed
 
+Answered = Callable[[int, Lowered | Failed], None]
+"""Told which source of a call, counted from 0, was answered how."""
+
 
 @dataclass(slots=True)
 class ExecutorStats:
@@ -130,9 +133,17 @@ class Executor(Protocol):
         """
 
     async def lower(
-        self, sources: Sequence[SourceItem], *, limits: WorkLimits | None = None, deadline_s: float = 60.0
+        self,
+        sources: Sequence[SourceItem],
+        *,
+        limits: WorkLimits | None = None,
+        deadline_s: float = 60.0,
+        done: Answered | None = None,
     ) -> list[Lowered | Failed]:
-        """Compile each source; one answer each, in order. Never raises for a source's sake."""
+        """Compile each source; one answer each, in order. Never raises for a source's sake.
+
+        `done` is told of each answer as it comes: some sources take longer than all the others together.
+        """
 
     async def build(
         self,

@@ -82,26 +82,34 @@ def resident_bytes() -> int:
 
 _PAGE = resource.getpagesize()
 
+GATHER_S = 0.003
+"""Answers are handed over together while they are younger than this: each by itself would cost more than many tasks."""
+TICK_S = 0.02
+"""How often whoever watches a batch looks at clock and memory, and has it tell."""
+
 
 class Watched:
     """Runs one batch at a time on its own thread. The owner calls `over` every few milliseconds and, when that names a
     task, ends the process: nothing less stops a thread that does not return.
 
-    `starting(index)` and `done(index, result)` are called on the working thread.
+    `done(answers, running)` is told what has been answered since it was told last, and which task runs now, if one is
+    known to: on the working thread, or on that which calls `tell`.
     """
 
     def __init__(
         self,
         bench: Bench,
         *,
-        starting: Callable[[int], None] = lambda index: None,
-        done: Callable[[int, Result], None],
+        done: Callable[[list[tuple[int, Result]], int | None], None],
         finished: Callable[[], None],
     ) -> None:
         self._bench = bench
-        self._starting, self._done, self._finished = starting, done, finished
+        self._done, self._finished = done, finished
         self._cancelled = False
         self._current: tuple[int, WorkLimits, float, int] | None = None
+        self._answers: list[tuple[int, Result]] = []
+        self._told: int | None = None
+        self._telling = threading.Lock()
 
     def start(self, batch: Batch) -> None:
         """Begin; returns at once."""
@@ -113,19 +121,34 @@ class Watched:
         self._cancelled = True
 
     def _work(self, batch: Batch) -> None:
-        began = time.monotonic()
+        began = told = time.monotonic()
         try:
             for index, (task, left_s) in enumerate(zip(batch.tasks, batch.left_s, strict=True)):
                 if self._cancelled:
                     break
-                self._starting(index)
                 now = time.monotonic()
                 self._current = (index, task.limits, now, resident_bytes())
                 result = attempt(self._bench, task, left_s - (now - began))
-                self._current = None
-                self._done(index, result)
+                with self._telling:
+                    self._current = None
+                    self._answers.append((index, result))
+                if time.monotonic() - told >= GATHER_S:
+                    self.tell()
+                    told = time.monotonic()
         finally:
+            self.tell()
             self._finished()
+
+    def tell(self) -> None:
+        """Hand over what was answered, and who runs. The owner calls it now and then, so that no answer waits for the
+        end of a task that takes long, and whoever ends the process is known.
+        """
+        with self._telling:  # held while it is handed over: answers stay in order
+            current = self._current
+            running = None if current is None else current[0]
+            if self._answers or running != self._told:
+                answers, self._answers, self._told = self._answers, [], running
+                self._done(answers, running)
 
     def over(self) -> tuple[int, Failed] | None:
         """The task in progress, if it is beyond its hard limits, with its answer."""

@@ -15,11 +15,9 @@ import sys
 import threading
 from typing import Any
 
-from gramary.cluster.executor.batch import Watched, open_bench
+from gramary.cluster.executor.batch import TICK_S, Watched, open_bench
 from gramary.cluster.executor.processes import FRAME
 
-TICK_S = 0.02
-"""How often clock and memory are looked at while a task runs."""
 OVER = 3
 """Exit status after a hard limit."""
 
@@ -66,15 +64,13 @@ def main(fd: int, bench_name: str) -> None:
         wire.send("finished")
 
     watched = Watched(
-        bench,
-        starting=lambda index: wire.send("starting", index),
-        done=lambda index, result: wire.send("done", index, result),
-        finished=finished,
+        bench, done=lambda answers, running: wire.send("done", answers, running), finished=finished
     )
     wire.send("ready")
     while True:
         if not select.select([sock], [], [], None if idle.is_set() else TICK_S)[0]:
             over = watched.over()
+            watched.tell()
             if over is not None:
                 wire.send("over", *over)
                 os._exit(OVER)

@@ -1,8 +1,9 @@
 """Which worker runs what, and what happens when one is lost: the same for processes, actors and threads.
 
 Tasks wait in lanes (one for lowering, one per tokenizer). A free worker takes as many tasks of one lane as its moving
-average says are 10 ms of work, since handing a batch over costs up to 1 ms. A lost worker is replaced; its batch goes
-back to the lanes without the task to blame, which is tried again alone.
+average says are 10 ms of work, since handing a batch over costs up to 1 ms. Somebody waits for lowering, nobody for
+entries: those get their turn when there is nothing to lower, and every few batches in any case. A lost worker is
+replaced; its batch goes back to the lanes without the task to blame, which is tried again alone.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from gramary.cluster.executor.base import (
+    Answered,
     BuildTask,
     Built,
     ExecutorStats,
@@ -40,12 +42,17 @@ from gramary.cluster.records import Key, Kind, Record
 BATCH_S = 0.010
 """A batch is at least this much work, while there is enough of it ..."""
 MOST_BATCH_S = 0.100
-"""... and at most this much, so that a lost worker loses little."""
+"""... and at most this much, so that a lost worker loses little. One of entries has no more than `BATCH_S`: what is to be
+lowered waits for it."""
+TURNS = 8
+"""Every so many batches one is of entries, however much there is to lower."""
 MOST_ATTEMPTS = 3
 """Workers that one task may end before it is given up."""
 MOST_QUEUED = 200_000
 GRACE_S = 0.25
 """How long after its deadline or its cancellation a running task is waited for."""
+LOWERING = b""
+"""The lane of what is to be lowered; the others are named by tokenizers."""
 FIRST_GUESS_NS_PER_BYTE = 2_000.0
 FIXED_NS = 50_000.0
 """What any task costs at least, whatever its size."""
@@ -76,13 +83,40 @@ class Worker(Protocol):
 
 
 @dataclass(slots=True, eq=False)
+class _Call:
+    """What one caller waits for: an answer for each task."""
+
+    results: list[Result | None]
+    left: int
+    finished: asyncio.Future[None]
+    told: Callable[[int, Result], None] | None
+    withdrawn: bool = False
+    """The caller went away."""
+    on_end: set[Callable[[], None]] = field(default_factory=set)
+    """Told when nobody waits any more, whether all was answered or not: batches that have a part of it."""
+
+    def end(self) -> None:
+        self.withdrawn = self.left > 0
+        for told in list(self.on_end):
+            told()
+
+
+@dataclass(slots=True, eq=False)
 class _Pending:
+    """One task of a call."""
+
     task: Task
-    future: asyncio.Future[Result]
+    call: _Call
+    index: int
     deadline: float
     guess_ns: float
     attempts: int = 0
     alone: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Somebody waits for its answer."""
+        return not self.call.withdrawn and self.call.results[self.index] is None
 
 
 class Dispatcher:
@@ -106,6 +140,7 @@ class Dispatcher:
         self._limits = limits or WorkLimits()
         self._lanes: OrderedDict[bytes, deque[_Pending]] = OrderedDict()
         self._queued = 0
+        self._batches = 0
         self._running = 0
         self._wake = asyncio.Condition()
         self._drivers: list[asyncio.Task[None]] = []
@@ -128,11 +163,16 @@ class Dispatcher:
         self._tokenizers.setdefault(fingerprint, vocabulary)
 
     async def lower(
-        self, sources: Sequence[SourceItem], *, limits: WorkLimits | None = None, deadline_s: float = 60.0
+        self,
+        sources: Sequence[SourceItem],
+        *,
+        limits: WorkLimits | None = None,
+        deadline_s: float = 60.0,
+        done: Answered | None = None,
     ) -> list[Lowered | Failed]:
         tasks = [LowerTask(source, limits or self._limits) for source in sources]
-        results = await self._submit(tasks, deadline_s)
-        return [result for result in results if not isinstance(result, Built)]
+        results: Any = await self._submit(tasks, deadline_s, done)
+        return list(results)
 
     async def build(
         self,
@@ -167,25 +207,37 @@ class Dispatcher:
                 driver.cancel()
             _, left = await asyncio.wait(left, timeout=1.0)
         for lane in self._lanes.values():
-            for pending in lane:
-                self._answer(pending, failed(ExecutorError(f"{self._name} was closed")))
+            self._answer_all(lane, failed(ExecutorError(f"{self._name} was closed")))
         self._lanes.clear()
         self._queued = 0
 
     # The queue.
 
-    async def _submit(self, tasks: Sequence[Task], deadline_s: float) -> list[Result]:
+    async def _submit(self, tasks: Sequence[Task], deadline_s: float, told: Any = None) -> list[Result]:
         loop = asyncio.get_running_loop()
         if not tasks:
             return []
-        if self._closed:
-            return [failed(ExecutorError(f"{self._name} is closed"))] * len(tasks)
-        if self._queued + len(tasks) > MOST_QUEUED:
-            return [failed(ExecutorError(f"{self._name} has {self._queued} tasks waiting; try again later"))] * len(
-                tasks
-            )
+        call = _Call([None] * len(tasks), len(tasks), loop.create_future(), told)
         deadline = loop.time() + deadline_s
-        pendings = [_Pending(task, loop.create_future(), deadline, self._guess(task)) for task in tasks]
+        pendings = [_Pending(task, call, i, deadline, self._guess(task)) for i, task in enumerate(tasks)]
+        if self._closed:
+            self._answer_all(pendings, failed(ExecutorError(f"{self._name} is closed")))
+        elif self._queued + len(tasks) > MOST_QUEUED:
+            why = f"{self._name} has {self._queued} tasks waiting; try again later"
+            self._answer_all(pendings, failed(ExecutorError(why)))
+        else:
+            await self._enqueue(pendings)
+        try:
+            await asyncio.wait([call.finished], timeout=max(0.0, deadline_s) + GRACE_S)
+            why = f"; workers cannot be started: {self._last_failure}" if self._last_failure else ""
+            late = failed(DeadlineExceeded(f"the work was not done within {deadline_s:.3f} s{why}"))
+            self._answer_all(pendings, late)
+            return [result for result in call.results if result is not None]
+        finally:
+            self._stats.cancelled += call.left
+            call.end()
+
+    async def _enqueue(self, pendings: Sequence[_Pending]) -> None:
         if not self._drivers:
             self._drivers = [
                 asyncio.create_task(self._drive(i), name=f"{self._name}-{i}") for i in range(self._workers)
@@ -195,29 +247,27 @@ class Dispatcher:
                 self._lanes.setdefault(_lane(pending.task), deque()).append(pending)
             self._queued += len(pendings)
             self._wake.notify_all()
-        try:
-            await asyncio.wait([p.future for p in pendings], timeout=max(0.0, deadline_s) + GRACE_S)
-            why = f"; workers cannot be started: {self._last_failure}" if self._last_failure else ""
-            late = failed(DeadlineExceeded(f"the work was not done within {deadline_s:.3f} s{why}"))
-            for pending in pendings:
-                self._answer(pending, late)
-            return [pending.future.result() for pending in pendings]
-        finally:
-            for pending in pendings:
-                if not pending.future.done():
-                    self._stats.cancelled += 1
-                    pending.future.cancel()
+
+    def _answer_all(self, pendings: Iterable[_Pending], result: Result) -> None:
+        for pending in pendings:
+            self._answer(pending, result)
 
     def _answer(self, pending: _Pending, result: Result) -> None:
-        if pending.future.done():
+        if not pending.open:
             return
-        pending.future.set_result(result)
+        call = pending.call
+        call.results[pending.index] = result
+        call.left -= 1
         if isinstance(result, Failed):
             self._stats.failed += 1
         elif isinstance(result, Lowered):
             self._stats.lowered += 1
         else:
             self._stats.built += 1
+        if call.told is not None:
+            call.told(pending.index, result)
+        if not call.left and not call.finished.done():
+            call.finished.set_result(None)
 
     def _guess(self, task: Task) -> float:
         return FIXED_NS + _size(task) * self._ns_per_byte.get(_sort(task), FIRST_GUESS_NS_PER_BYTE)
@@ -228,20 +278,30 @@ class Dispatcher:
         old = self._ns_per_byte.get(sort)
         self._ns_per_byte[sort] = seen if old is None else old + 0.1 * (seen - old)
 
+    def _next_lane(self) -> bytes:
+        """Of those that have work, the one whose turn it is."""
+        entries = next((name for name in self._lanes if name != LOWERING), LOWERING)
+        self._batches += 1
+        return LOWERING if LOWERING in self._lanes and self._batches % TURNS else entries
+
     def _take(self) -> list[_Pending]:
         """The next batch, or nothing; what nobody waits for any more is left out."""
         now = asyncio.get_running_loop().time()
         while self._lanes:
-            name, lane = next(iter(self._lanes.items()))
+            name = self._next_lane()
+            lane = self._lanes[name]
             self._lanes.move_to_end(name)
-            waiting_s = sum(p.guess_ns for p in lane) / 1e9 if len(lane) < 1000 else len(lane) * lane[0].guess_ns / 1e9
-            most_s = min(max(waiting_s / self._workers, BATCH_S), MOST_BATCH_S)
+            most_s = BATCH_S
+            if name == LOWERING:
+                few = len(lane) < 1000
+                waiting_s = (sum(p.guess_ns for p in lane) if few else len(lane) * lane[0].guess_ns) / 1e9
+                most_s = min(max(waiting_s / self._workers, BATCH_S), MOST_BATCH_S)
             batch: list[_Pending] = []
             total_s = 0.0
             while lane and total_s < most_s and not (batch and lane[0].alone):
                 pending = lane.popleft()
                 self._queued -= 1
-                if pending.future.done():
+                if not pending.open:
                     continue
                 if pending.deadline <= now:
                     self._answer(pending, failed(DeadlineExceeded("the deadline passed while the work was waiting")))
@@ -258,7 +318,7 @@ class Dispatcher:
 
     def _put_back(self, pendings: Sequence[_Pending]) -> None:
         for pending in reversed(pendings):
-            if not pending.future.done():
+            if pending.open:
                 self._lanes.setdefault(_lane(pending.task), deque()).appendleft(pending)
                 self._queued += 1
 
@@ -321,7 +381,7 @@ class Dispatcher:
     async def _run(self, worker: Worker, batch: list[_Pending]) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        batch[:] = [pending for pending in batch if not pending.future.done()]
+        batch[:] = [pending for pending in batch if pending.open]
         if not batch:
             return
         open_ = set(range(len(batch)))
@@ -340,12 +400,13 @@ class Dispatcher:
                 self._stats.work_ns += cost
             self._answer(batch[index], result)
 
-        def withdrawn(_: object) -> None:
-            if all(batch[i].future.done() for i in open_):
+        def ended() -> None:
+            if not any(batch[i].open for i in open_):
                 idle.set()
 
-        for pending in batch:
-            pending.future.add_done_callback(withdrawn)
+        calls = {pending.call for pending in batch}
+        for call in calls:
+            call.on_end.add(ended)
         self._stats.batches += 1
         tasks = Batch(tuple(p.task for p in batch), tuple(p.deadline - now for p in batch))
         running = asyncio.create_task(worker.run(tasks, done))
@@ -361,6 +422,8 @@ class Dispatcher:
             unanswered = [batch[i] for i in open_]
             self._put_back(unanswered)
         finally:
+            for call in calls:
+                call.on_end.discard(ended)
             waiting.cancel()
             running.cancel()
             await asyncio.wait({running}, timeout=GRACE_S)  # unlike `await running`, never hides our own cancellation
@@ -369,7 +432,7 @@ class Dispatcher:
 
     def _blame(self, batch: Sequence[_Pending], lost: WorkerLost) -> None:
         """Sort the unanswered tasks of a lost worker: the one to blame is answered or tried again alone."""
-        rest = [p for p in batch if not p.future.done()]
+        rest = [p for p in batch if p.open]
         blamed: list[_Pending] = []
         if lost.index is not None and lost.index < len(batch):
             blamed = [p for p in rest if p is batch[lost.index]]
@@ -387,11 +450,11 @@ class Dispatcher:
             if pending.attempts >= MOST_ATTEMPTS:
                 text = f"the work ended {pending.attempts} workers, one after the other; the last: {lost.reason}"
                 self._answer(pending, failed(WorkerDied(text, retryable=False, attempts=pending.attempts)))
-        self._put_back([p for p in rest if not p.future.done()])
+        self._put_back(rest)
 
 
 def _lane(task: Task) -> bytes:
-    return b"" if isinstance(task, LowerTask) else task.tokenizer
+    return LOWERING if isinstance(task, LowerTask) else task.tokenizer
 
 
 def _sort(task: Task) -> str:

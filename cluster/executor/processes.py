@@ -1,8 +1,9 @@
 """The executor on child processes that are supervised one by one.
 
-A child is a fresh interpreter (`child.py`), connected by a socket pair. It tells which task it begins and each answer
-as it comes, so that when it is lost everything that it finished is kept and the task to blame is known. It watches its
-own clock and memory; the parent watches the child, for the case that it cannot.
+A child is a fresh interpreter (`child.py`), connected by a socket pair. Every few milliseconds it tells what it has
+answered and which task it is at, so that when it is lost nearly everything that it finished is kept, and the task to
+blame is known unless it ended the child at once (then what is left is tried one by one). It watches its own clock and
+memory; the parent watches the child, for the case that it cannot.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MOST_FRAME = 1 << 30
 START_S = 30.0
 """Seconds in which a child must have loaded the kernel."""
 OVERDUE_S = 3.0
-"""Seconds beyond a task's hard limit after which a child that does not end itself is killed."""
+"""Seconds beyond the hard limit of a batch's tasks after which a child that tells nothing more is killed."""
 
 
 class ProcessPool(Dispatcher):
@@ -116,40 +117,38 @@ class _Process:
 
     async def run(self, batch: Batch, done: Callable[[int, Result], None]) -> None:
         loop = asyncio.get_running_loop()
-        current: int | None = None
+        running = 0 if len(batch.tasks) == 1 else None
         overdue: Failed | None = None
-        timer: asyncio.TimerHandle | None = None
+        most_s = max(task.limits.hard_seconds for task in batch.tasks) + OVERDUE_S
 
-        def kill(seconds: float) -> None:
+        def kill() -> None:
             nonlocal overdue
-            text = f"the work did not stop and its worker was killed after {seconds:.1f} s"
-            overdue = failed(LimitExceeded(text, limit="seconds", value=seconds))
+            text = f"the work did not stop and its worker was killed after {most_s:.1f} s"
+            overdue = failed(LimitExceeded(text, limit="seconds", value=most_s))
             self._kill()
 
+        timer = loop.call_later(most_s, kill)
         try:
             await self._send("run", batch)
             while True:
                 what, *rest = await self._receive()
-                if timer is not None:
-                    timer.cancel()
-                if what == "starting":
-                    current = rest[0]
-                    most_s = batch.tasks[rest[0]].limits.hard_seconds + OVERDUE_S
-                    timer = loop.call_later(most_s, kill, most_s)
-                elif what == "done":
-                    current = None
-                    done(rest[0], rest[1])
+                timer.cancel()
+                if what == "done":
+                    answers, running = rest
+                    for index, result in answers:
+                        done(index, result)
                 elif what == "over":
                     raise WorkerLost("the worker hit a hard limit", rest[0], rest[1])
                 else:
                     return
+                timer = loop.call_later(most_s, kill)
         except WorkerLost as lost:
             if lost.index is not None:
                 raise
-            raise WorkerLost(lost.reason, current, overdue) from None
+            # Of several tasks the one that runs may be one further than was told: that is no ground for an answer.
+            raise WorkerLost(lost.reason, running, overdue if len(batch.tasks) == 1 else None) from None
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
 
     def cancel(self) -> None:
         data = pickle.dumps(("cancel",), protocol=5)

@@ -7,10 +7,9 @@ import threading
 from pathlib import Path
 
 from gramary.cluster.executor.base import Failed, Result
-from gramary.cluster.executor.batch import Batch, Watched, open_bench
+from gramary.cluster.executor.batch import TICK_S, Batch, Watched, open_bench
 from gramary.compiler.errors import GramaryError
 
-TICK_S = 0.02
 BUSY_S = 1.0
 """How long a batch waits for one of another executor that shares the actor."""
 
@@ -49,13 +48,14 @@ class Seat:
     def _watch(self, name: str, batch: Batch) -> tuple[list[tuple[int, Result]], tuple[int, Failed] | None]:
         results: list[tuple[int, Result]] = []
         finished = threading.Event()
-        watched = Watched(self._bench, done=lambda i, result: results.append((i, result)), finished=finished.set)
+        watched = Watched(self._bench, done=lambda answers, _: results.extend(answers), finished=finished.set)
         self._running[name] = watched
         try:
             watched.start(batch)
             while not finished.wait(TICK_S):
                 over = watched.over()
                 if over is not None:
+                    watched.tell()
                     return list(results), over
             return results, None
         finally:

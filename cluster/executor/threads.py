@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 from gramary.cluster.executor.base import Result, WorkLimits
-from gramary.cluster.executor.batch import KERNEL, Batch, Bench, Watched, open_bench
+from gramary.cluster.executor.batch import KERNEL, TICK_S, Batch, Bench, Watched, open_bench
 from gramary.cluster.executor.dispatch import Dispatcher, Worker
 
 
@@ -43,11 +44,18 @@ class _Thread:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(function, *arguments)
 
-        self._watched = Watched(
-            self._bench, done=lambda i, result: call(done, i, result), finished=lambda: call(ended.set)
+        def hand_on(answers: list[tuple[int, Result]]) -> None:
+            for index, result in answers:
+                done(index, result)
+
+        watched = self._watched = Watched(
+            self._bench, done=lambda answers, _: call(hand_on, answers), finished=lambda: call(ended.set)
         )
-        self._watched.start(batch)
-        await ended.wait()
+        watched.start(batch)
+        while not ended.is_set():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(ended.wait(), TICK_S)
+            watched.tell()
 
     def cancel(self) -> None:
         if self._watched is not None:
