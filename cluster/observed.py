@@ -85,11 +85,9 @@ class ObservedPeer(GrpcPeer):
         with self._counted():
             return await super().wait(digests, timeout_s=timeout_s)
 
-    async def compile(
-        self, sources: Sequence[SourceItem], *, tokenizers: Sequence[bytes], deadline_s: float
-    ) -> list[Outcome]:
+    async def compile(self, sources: Sequence[SourceItem], *, deadline_s: float) -> list[Outcome]:
         with self._counted():
-            return await super().compile(sources, tokenizers=tokenizers, deadline_s=deadline_s)
+            return await super().compile(sources, deadline_s=deadline_s)
 
 
 class Compiling(Protocol[Stats]):
@@ -100,7 +98,7 @@ class Compiling(Protocol[Stats]):
     def stats(self) -> Stats: ...
     async def register_tokenizer(self, fingerprint: bytes, vocabulary: bytes | Path) -> None: ...
     async def lower(
-        self, sources: Sequence[SourceItem], *, limits: Any = ..., deadline_s: float = ...
+        self, sources: Sequence[SourceItem], *, limits: Any = ..., deadline_s: float = ..., done: Any = ...
     ) -> list[Any]: ...
     async def build(
         self,
@@ -133,11 +131,13 @@ class ObservedExecutor(Generic[Stats]):
         """As the executor does."""
         await self._executor.register_tokenizer(fingerprint, vocabulary)
 
-    async def lower(self, sources: Sequence[SourceItem], *, limits: Any = None, deadline_s: float = 60.0) -> list[Any]:
+    async def lower(
+        self, sources: Sequence[SourceItem], *, limits: Any = None, deadline_s: float = 60.0, done: Any = None
+    ) -> list[Any]:
         """As the executor does; what its worker needed is "lower", the rest of the time "queue"."""
         started = time.perf_counter()
         with trace.span(trace.COMPILE_BATCH, sources=len(sources)):
-            results = await self._executor.lower(sources, limits=limits, deadline_s=deadline_s)
+            results = await self._executor.lower(sources, limits=limits, deadline_s=deadline_s, done=done)
         wall = time.perf_counter() - started
         worked = [getattr(result, "cost_ns", 0) / 1e9 for result in results]
         self._metrics.compile_duration.observe(max(0.0, wall - sum(worked)), "queue")

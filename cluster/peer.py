@@ -115,7 +115,5 @@ class Peer(Protocol):
     async def wait(self, digests: Sequence[bytes], *, timeout_s: float) -> list[Claim]:
         """Return as soon as none of `digests` is held by anybody, or at the time-out, with the state of each."""
 
-    async def compile(
-        self, sources: Sequence[SourceItem], *, tokenizers: Sequence[bytes], deadline_s: float
-    ) -> list[Outcome]:
+    async def compile(self, sources: Sequence[SourceItem], *, deadline_s: float) -> list[Outcome]:
         """Have it compile sources that it owns; one outcome each, in order."""

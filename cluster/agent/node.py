@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
@@ -28,7 +29,7 @@ from gramary.cluster.wire.node import (
 )
 from gramary.compiler.errors import TokenizerError
 
-PIECE = 64
+PIECE = 256
 """Sources of one job that are worked on, and reported, together."""
 
 SOURCE_KINDS = ("json_schema", "regex", "ir")
@@ -104,23 +105,21 @@ class AgentNode:
                 for index, outcome in zip(piece, outcomes, strict=True):
                     done += 1
                     yield Finished(index, outcome)
-                if done < len(job.sources):
-                    units = self._coordinator.stats.units_compiled - built
-                    yield Progress(Stage.LOWERING, done, len(job.sources), min(known, done), units)
+                units = self._coordinator.stats.units_compiled - built
+                stage = Stage.LOWERING if done < len(job.sources) else Stage.ENTRIES
+                yield Progress(stage, done, len(job.sources), min(known, done), units)
+            if job.tokenizers and not job.local_only:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._coordinator.entries.settled(), end - time.monotonic())
         finally:
             self._metrics.compile_inflight.inc(by=-1)
 
     async def _compile(self, sources: Sequence[SourceItem], job: CompileJob, deadline_s: float) -> list[Outcome]:
+        deadline_s = max(deadline_s, 0.0)
         with span("plan", sources=len(sources), local=job.local_only):
             if job.local_only:
-                outcomes = await self._coordinator.peer.compile(
-                    sources, tokenizers=job.tokenizers, deadline_s=max(deadline_s, 0.0)
-                )
-            else:
-                outcomes = await self._coordinator.compile(
-                    sources, tokenizers=job.tokenizers, deadline_s=max(deadline_s, 0.0)
-                )
-        return outcomes
+                return await self._coordinator.peer.compile(sources, deadline_s=deadline_s)
+            return await self._coordinator.compile(sources, tokenizers=job.tokenizers, deadline_s=deadline_s)
 
     # Tokenizers.
 
@@ -211,7 +210,7 @@ class AgentNode:
         values = self._values()
         placement = self._coordinator.stats
         values |= {f"placement_{name}": float(getattr(placement, name)) for name in placement.__slots__}
-        values["placement_unpublished"] = float(self._coordinator.committer.unpublished)
+        values["placement_unpublished"] = float(self._coordinator.delivery.unpublished)
         return NodeStats(
             self.info.name,
             time.monotonic() - self._started,

@@ -42,9 +42,9 @@ class AgentStore:
         """Every mask entry of a unit, in order of their encoded keys."""
         return [blob.record() for blob in self.live.shard(tokenizer, unit)]
 
-    def has_shard(self, tokenizer: bytes, unit: bytes) -> bool:
-        """Whether there is any."""
-        return next(self.live.shard(tokenizer, unit), None) is not None
+    def with_entries(self, tokenizer: bytes, units: Sequence[bytes]) -> set[bytes]:
+        """Those of `units` of which there is any mask entry."""
+        return self.live.with_entries(tokenizer, units)
 
     async def put(self, records: Sequence[Record]) -> None:
         """Store records; what this node built itself gets the cluster's MAC. Returns when they are committed."""

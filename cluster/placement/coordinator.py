@@ -2,23 +2,26 @@
 
 For each source: this node's store; else its owner (by rendezvous of the source key), or the next replica if the owner
 cannot be asked; else, after the cluster's share of the time, this node alone. What others compiled is brought here, so
-that the next request is answered locally.
+that the next request is answered locally. Mask entries follow behind the answer (`entries`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gramary.cluster.executor.base import Executor
 from gramary.cluster.peer import Outcome, PeerError, SourceItem
+from gramary.cluster.placement.claims import Claims
 from gramary.cluster.placement.commit import Committer
+from gramary.cluster.placement.delivery import Delivery
+from gramary.cluster.placement.entries import Entries
 from gramary.cluster.placement.fetch import Fetcher
 from gramary.cluster.placement.flights import Flights, ManifestUnits, late
 from gramary.cluster.placement.local import LocalPeer
 from gramary.cluster.placement.membership import Membership
-from gramary.cluster.placement.settings import LocalStore, PlacementStats, Settings, Verifier, believe
+from gramary.cluster.placement.settings import LocalStore, PlacementStats, Settings, Verifier, believe, left_of
 from gramary.cluster.records import Key, Kind, Record
 from gramary.compiler.errors import GramaryError
 
@@ -44,17 +47,20 @@ class Coordinator:
         self.stats = PlacementStats()
         self.membership, self.store, self.executor = membership, store, executor
         self.fetcher = Fetcher(membership, store, verify, self.settings, self.stats)
-        self.committer = Committer(membership, store, executor, self.fetcher, self.settings, self.stats)
+        self.claims = Claims(membership, self.settings, self.stats)
+        self.delivery = Delivery(membership, store, self.settings, self.stats)
+        self.committer = Committer(membership, store, self.claims, self.delivery, self.settings, self.stats)
         self.flights = Flights(
-            membership, store, executor, self.fetcher, self.committer, manifest_units, self.settings, self.stats
+            store, executor, self.fetcher, self.committer, manifest_units, self.settings, self.stats
         )
+        self.entries = Entries(store, executor, self.fetcher, self.claims, self.delivery, self.settings, self.stats)
         self.peer = LocalPeer(membership.me, store, self.flights.compile_owned)
         membership.serve_locally(self.peer)
 
     async def compile(
         self, sources: Sequence[SourceItem], *, tokenizers: Sequence[bytes] = (), deadline_s: float = 30.0
     ) -> list[Outcome]:
-        """Compile sources, with the mask entries of `tokenizers`; one outcome each, in order, within the deadline.
+        """Compile sources; one outcome each, in order, within the deadline. The mask entries of `tokenizers` follow.
 
         A source that cannot be compiled has its typed error as its outcome; what goes wrong elsewhere in the cluster
         fails no source that this node can compile itself.
@@ -65,16 +71,14 @@ class Coordinator:
         self.stats.requests += 1
         self.stats.sources += len(sources)
         wanted = {source.key: source for source in sources}
-        outcomes = self._here(wanted, tokenizers)
-        groups: dict[tuple[str, ...], list[SourceItem]] = defaultdict(list)
-        for key, source in wanted.items():
-            if key not in outcomes:
-                groups[tuple(self.membership.reachable(key, self.settings.replicas + 1))].append(source)
-        parts = [self._through(nodes, part, tokenizers, share_end, end) for nodes, part in groups.items()]
-        for part in await asyncio.gather(*parts):
-            for outcome in part:
-                outcomes[outcome.key] = outcome
-                self.flights.errors.remember(outcome)
+        outcomes = self._here(wanted)
+        left = [source for key, source in wanted.items() if key not in outcomes]
+        orders = {s.key: self.membership.reachable(s.key, self.settings.replicas + 1) for s in left}
+        for outcome in await self._through(orders, left, share_end, end):
+            outcomes[outcome.key] = outcome
+            self.flights.errors.remember(outcome)
+        closures = (self.flights.units_of(outcome.manifest) for outcome in outcomes.values())
+        self.entries.want([tuple(units) for units in closures if units is not None], tokenizers)
         return [outcomes.get(source.key) or late(source.key) for source in sources]
 
     async def fetch(self, keys: Sequence[Key], *, deadline_s: float = 2.0) -> dict[Key, Record]:
@@ -92,8 +96,8 @@ class Coordinator:
         async def publish() -> None:
             while True:
                 await asyncio.sleep(publish_s)
-                if self.committer.unpublished:
-                    await self.committer.publish()
+                if self.delivery.unpublished:
+                    await self.delivery.publish()
 
         tasks = [asyncio.create_task(self.membership.keep_fresh(refresh_s)), asyncio.create_task(publish())]
         try:
@@ -104,11 +108,12 @@ class Coordinator:
 
     async def close(self) -> None:
         """End the background work of requests; the executor and the store belong to whoever made them."""
-        await self.committer.close()
+        await self.entries.close()
+        await self.claims.close()
 
-    # One source's way.
+    # The way of sources.
 
-    def _here(self, wanted: dict[bytes, SourceItem], tokenizers: Sequence[bytes]) -> dict[bytes, Outcome]:
+    def _here(self, wanted: Mapping[bytes, SourceItem]) -> dict[bytes, Outcome]:
         """What this node can answer at once."""
         outcomes: dict[bytes, Outcome] = {}
         for key in wanted:
@@ -116,53 +121,41 @@ class Coordinator:
             if error is not None:
                 self.stats.errors_remembered += 1
                 outcomes[key] = error
-        for key, (manifest, units) in self.flights.complete([key for key in wanted if key not in outcomes]).items():
-            if all(self.committer.has_shard(tokenizer, unit) for tokenizer in tokenizers for unit in units):
-                self.stats.hits_local += 1
-                outcomes[key] = Outcome(key, manifest)
-        return outcomes
+        found = self.flights.complete([key for key in wanted if key not in outcomes])
+        self.stats.hits_local += len(found)
+        return outcomes | found
 
     async def _through(
-        self,
-        nodes: tuple[str, ...],
-        sources: Sequence[SourceItem],
-        tokenizers: Sequence[bytes],
-        share_end: float,
-        end: float,
+        self, orders: Mapping[bytes, Sequence[str]], sources: Sequence[SourceItem], share_end: float, end: float
     ) -> list[Outcome]:
-        """Sources that belong to `nodes`: ask the first, then the next, then compile here."""
-        outcomes: dict[bytes, Outcome] = {}
-        left = list(sources)
-        for position, node in enumerate(nodes):
-            left = [source for source in left if source.key not in outcomes]
-            if not left:
-                break
-            if node == self.membership.me:
-                for outcome in await self.flights.compile_owned(left, tokenizers, _left(end)):
-                    outcomes[outcome.key] = outcome
-                break
-            share = _left(share_end) / (1 if position + 1 == len(nodes) else 1.5)
-            if share <= 0:
-                break
-            for outcome in await self._ask(node, left, tokenizers, share):
-                outcomes[outcome.key] = outcome
-        left = [source for source in left if source.key not in outcomes]
-        if left and _left(end) > 0:
-            for outcome in await self.flights.compile_alone(left, tokenizers, end):
-                outcomes[outcome.key] = outcome
-        return list(outcomes.values())
+        """Have sources compiled by the first nodes of their orders, each asked once for all that is its; what a node
+        leaves open by the next ones, and at last here.
+        """
+        groups: dict[str, list[SourceItem]] = defaultdict(list)
+        for source in sources:
+            groups[next(iter(orders[source.key]), "")].append(source)
 
-    async def _ask(
-        self, node: str, sources: Sequence[SourceItem], tokenizers: Sequence[bytes], share_s: float
-    ) -> list[Outcome]:
+        async def by(node: str, some: list[SourceItem]) -> list[Outcome]:
+            if node == self.membership.me:
+                return await self.flights.compile_owned(some, left_of(end))
+            rest = {source.key: orders[source.key][1:] for source in some}
+            share_s = left_of(share_end) / (1.5 if any(rest.values()) else 1)
+            if not node or share_s <= 0:
+                return await self.flights.compile_alone(some, end) if left_of(end) > 0 else []
+            outcomes = await self._ask(node, some, share_s)
+            answered = {outcome.key for outcome in outcomes}
+            some = [source for source in some if source.key not in answered]
+            return outcomes + await self._through(rest, some, share_end, end)
+
+        parts = await asyncio.gather(*(by(node, some) for node, some in groups.items()))
+        return [outcome for part in parts for outcome in part]
+
+    async def _ask(self, node: str, sources: Sequence[SourceItem], share_s: float) -> list[Outcome]:
         """Have a node compile, and bring what came of it; only outcomes that can be used here."""
         end = asyncio.get_running_loop().time() + share_s
         try:
             answers = await self.membership.ask(
-                node,
-                lambda peer: peer.compile(sources, tokenizers=tokenizers, deadline_s=share_s),
-                share_s + ANSWER_S,
-                probe=False,
+                node, lambda peer: peer.compile(sources, deadline_s=share_s), share_s + ANSWER_S, probe=False
             )
         except PeerError:
             return []
@@ -178,8 +171,11 @@ class Coordinator:
                 good.append(outcome)
             elif outcome.manifest is None and not outcome.retryable:
                 good.append(outcome)
-        absent = await self._bring(node, units, tokenizers, end)
-        good = [o for o in good if not absent or not absent.intersection(units.get(o.key, ()))]
+        needed = dict.fromkeys(Key(Kind.UNIT, unit) for digests in units.values() for unit in digests)
+        missing = self.store.missing(list(needed))
+        found = await self.fetcher.records(missing, end=end, hint=node) if missing else {}
+        absent = {key.digest for key in missing if key not in found}
+        good = [o for o in good if not absent or absent.isdisjoint(units.get(o.key, ()))]
         manifests = [Record(Key(Kind.MANIFEST, o.key), o.manifest) for o in good if o.manifest is not None]
         if manifests:
             try:
@@ -187,22 +183,3 @@ class Coordinator:
             except GramaryError:
                 return [o for o in good if o.manifest is None]
         return good
-
-    async def _bring(
-        self, node: str, sources: dict[bytes, list[bytes]], tokenizers: Sequence[bytes], end: float
-    ) -> set[bytes]:
-        """Bring the units and entries of sources that `node` compiled; returns units that nobody has."""
-        units = list(dict.fromkeys(unit for digests in sources.values() for unit in digests))
-        missing = self.store.missing([Key(Kind.UNIT, unit) for unit in units])
-        found = await self.fetcher.records(missing, end=end, hint=node) if missing else {}
-        for tokenizer in tokenizers:
-            needed = [unit for unit in units if not self.committer.has_shard(tokenizer, unit)]
-            if needed:
-                await self.fetcher.shards(tokenizer, needed, end=end, only=node)
-        absent = {key.digest for key in missing if key not in found}
-        self.committer.know_shards([unit for unit in units if unit not in absent], tokenizers)
-        return absent
-
-
-def _left(end: float) -> float:
-    return end - asyncio.get_running_loop().time()

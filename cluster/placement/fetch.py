@@ -49,11 +49,13 @@ class Fetcher:
         found: dict[Key, Record] = {}
         if hint is not None and hint != self._membership.me:
             found |= await self._round({(hint,): list(keys)}, end, remember_absent)
+        # Decided once: whom to ask next must not depend on who was found to be down meanwhile.
+        candidates = {key: self._candidates(key, remember_absent) for key in keys if key not in found}
         for skip in range(self._settings.replicas):
             groups: dict[tuple[str, ...], list[Key]] = defaultdict(list)
             for key in keys:
                 if key not in found:
-                    nodes = self._candidates(key, remember_absent)[skip:]
+                    nodes = candidates[key][skip:]
                     if nodes:
                         groups[tuple(nodes[:2])].append(key)
             if not groups:
@@ -63,28 +65,19 @@ class Fetcher:
             await self._keep(list(found.values()))
         return found
 
-    async def shards(
-        self, tokenizer: bytes, units: Sequence[bytes], *, end: float, only: str | None = None
-    ) -> dict[bytes, list[Record]]:
+    async def shards(self, tokenizer: bytes, units: Sequence[bytes], *, end: float) -> dict[bytes, list[Record]]:
         """The mask entries that other nodes have of `units`; now in the local store too.
 
-        `only`: a node that has whatever there is; otherwise each unit's owner is asked, and the replica for those of
-        which the owner has none.
+        Each unit's owner is asked, and the replica for those of which the owner has none.
         """
         found: dict[bytes, list[Record]] = {}
-        if only is not None:
-            rounds: list[Callable[[bytes], list[str]]] = [lambda unit: [only]]
-        else:
-            replicas = self._settings.replicas
-            rounds = [
-                lambda unit, i=i: self._membership.reachable(unit, replicas)[i:]  # type: ignore[misc]
-                for i in range(replicas)
-            ]
-        for nodes_of in rounds:
+        replicas = self._settings.replicas
+        orders = {unit: self._membership.reachable(unit, replicas) for unit in units}  # decided once, as above
+        for skip in range(replicas):
             groups: dict[str, list[bytes]] = defaultdict(list)
             for unit in units:
                 if unit not in found:
-                    for node in nodes_of(unit)[:1]:
+                    for node in orders[unit][skip : skip + 1]:
                         if node != self._membership.me:
                             groups[node].append(unit)
             answers = await asyncio.gather(

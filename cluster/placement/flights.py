@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gramary.cluster.executor.base import Executor, Failed, Lowered
+from gramary.cluster.executor.base import Answered, Executor, Failed, Lowered
 from gramary.cluster.executor.errors import DeadlineExceeded, encode_error
 from gramary.cluster.peer import Outcome, SourceItem
-from gramary.cluster.placement.commit import Closure, Committer
+from gramary.cluster.placement.commit import Committer
 from gramary.cluster.placement.fetch import Fetcher
-from gramary.cluster.placement.membership import Membership
-from gramary.cluster.placement.settings import LocalStore, PlacementStats, Settings
+from gramary.cluster.placement.settings import LocalStore, PlacementStats, Settings, left_of
 from gramary.cluster.records import Key, Kind, Record
 from gramary.compiler.errors import GramaryError
 
@@ -75,7 +74,6 @@ class Flights:
 
     def __init__(
         self,
-        membership: Membership,
         store: LocalStore,
         executor: Executor,
         fetcher: Fetcher,
@@ -84,7 +82,7 @@ class Flights:
         settings: Settings,
         stats: PlacementStats,
     ) -> None:
-        self._membership, self._store, self._executor = membership, store, executor
+        self._store, self._executor = store, executor
         self._fetcher, self._committer, self._units_of = fetcher, committer, manifest_units
         self._settings, self._stats = settings, stats
         self._flights: dict[bytes, _Flight] = {}
@@ -111,57 +109,38 @@ class Flights:
                 found[key] = (record.payload, units)
         return found
 
-    async def compile_owned(
-        self, sources: Sequence[SourceItem], tokenizers: Sequence[bytes], deadline_s: float
-    ) -> list[Outcome]:
+    async def compile_owned(self, sources: Sequence[SourceItem], deadline_s: float) -> list[Outcome]:
         """Compile sources that this node owns (or stands in for); one outcome each, in order."""
         end = asyncio.get_running_loop().time() + deadline_s
         wanted = {source.key: source for source in sources}
         outcomes: dict[bytes, Outcome] = {}
-        closures: dict[bytes, list[bytes]] = {}
         for key in wanted:
             error = self.errors.get(key)
             if error is not None:
                 self._stats.errors_remembered += 1
                 outcomes[key] = error
-        await self._from_stores([key for key in wanted if key not in outcomes], outcomes, closures, end)
+        await self._from_stores([key for key in wanted if key not in outcomes], outcomes, end)
         for _ in range(MOST_JOINS):
             # Others' flights may have landed while we asked around; from here to the start of ours nothing is awaited.
-            for key, (manifest, units) in self.complete([key for key in wanted if key not in outcomes]).items():
-                outcomes[key] = Outcome(key, manifest)
-                closures[key] = units
+            outcomes |= self.complete([key for key in wanted if key not in outcomes])
             left = [source for key, source in wanted.items() if key not in outcomes]
             if not left:
                 break
-            for outcome in await self._fly(left, tokenizers, end):
+            for outcome in await self._fly(left, end):
                 cut_short = outcome.retryable and outcome.error.get("type") == DeadlineExceeded.__name__
                 if cut_short and end > asyncio.get_running_loop().time():
                     continue  # by the deadline of whoever began the flight, not ours
                 outcomes[outcome.key] = outcome
-                needed = self.units_of(outcome.manifest)
-                if needed is not None:
-                    closures[outcome.key] = needed
-        if tokenizers and closures:
-            try:
-                await self._committer.ensure_shards(list(closures.values()), tokenizers, end)
-            except GramaryError:  # the units are stored; without entries they are only slower at first
-                self._stats.entries_failed += 1
         return [outcomes.get(source.key) or late(source.key) for source in sources]
 
-    def complete(self, keys: Sequence[bytes]) -> dict[bytes, tuple[bytes, list[bytes]]]:
+    def complete(self, keys: Sequence[bytes]) -> dict[bytes, Outcome]:
         """Of these sources, those whose manifest and units are all here."""
         found = self.stored(keys)
         needed = dict.fromkeys(Key(Kind.UNIT, unit) for _, units in found.values() for unit in units)
         gone = {key.digest for key in self._store.missing(list(needed))}
-        return {key: have for key, have in found.items() if gone.isdisjoint(have[1])}
+        return {key: Outcome(key, manifest) for key, (manifest, units) in found.items() if gone.isdisjoint(units)}
 
-    async def _from_stores(
-        self,
-        keys: Sequence[bytes],
-        outcomes: dict[bytes, Outcome],
-        closures: dict[bytes, list[bytes]],
-        end: float,
-    ) -> None:
+    async def _from_stores(self, keys: Sequence[bytes], outcomes: dict[bytes, Outcome], end: float) -> None:
         """Answer from this node's store, or with the manifest of the other nodes that should have it."""
         idle = [key for key in keys if key not in self._flights]
         found = self.stored(idle)
@@ -178,9 +157,8 @@ class Flights:
             if not gone or not any(Key(Kind.UNIT, unit) in gone for unit in units):
                 self._stats.hits_owner += 1
                 outcomes[key] = Outcome(key, manifest)
-                closures[key] = units
 
-    async def _fly(self, sources: Sequence[SourceItem], tokenizers: Sequence[bytes], end: float) -> list[Outcome]:
+    async def _fly(self, sources: Sequence[SourceItem], end: float) -> list[Outcome]:
         """Join or start a flight for each source, and wait for them until `end`."""
         joined = {source.key: flight for source in sources if (flight := self._flights.get(source.key)) is not None}
         self._stats.flights_joined += len(joined)
@@ -192,7 +170,7 @@ class Flights:
             group.flights = {source.key: _Flight(group, loop.create_future()) for source in part}
             self._flights |= group.flights
             joined |= group.flights
-            group.task = asyncio.create_task(self._run(part, group, tokenizers, end))
+            group.task = asyncio.create_task(self._run(part, group, end))
         for flight in joined.values():
             flight.waiting += 1
         try:
@@ -211,25 +189,28 @@ class Flights:
                 if group.task is not None and not any(f.waiting for f in group.flights.values()):
                     group.task.cancel()  # does nothing if it is done
 
-    async def _run(self, sources: Sequence[SourceItem], group: _Group, tokenizers: Sequence[bytes], end: float) -> None:
+    async def _run(self, sources: Sequence[SourceItem], group: _Group, end: float) -> None:
         """Lower and commit a group; whatever happens, every flight lands."""
         work: set[asyncio.Task[Any]] = set()
         try:
             async with self._slots:
-                pending = {asyncio.create_task(self._lower(source, end)) for source in sources}
-                work |= pending
-                while pending:
+                lowered: dict[bytes, Lowered] = {}
+
+                def answered(index: int, result: Lowered | Failed) -> None:
+                    key = sources[index].key
+                    if isinstance(result, Failed):
+                        self._land(key, group, Outcome(key, None, result.error, result.retryable))
+                    else:
+                        lowered[key] = result
+
+                lowering = asyncio.create_task(self._lower(sources, end, answered))
+                work.add(lowering)
+                while lowered or not lowering.done():
                     # Slow sources must not hold up the others, and those that are done at once share their messages.
-                    done, pending = await asyncio.wait(pending, timeout=self._settings.linger_s)
-                    lowered = {}
-                    for task in done:
-                        key, result = task.result()
-                        if isinstance(result, Failed):
-                            self._land(key, group, Outcome(key, None, result.error, result.retryable))
-                        else:
-                            lowered[key] = result
+                    await asyncio.wait((lowering,), timeout=self._settings.linger_s)
                     if lowered:
-                        work.add(asyncio.create_task(self._commit(lowered, group, tokenizers, end)))
+                        work.add(asyncio.create_task(self._commit(dict(lowered), group, end)))
+                        lowered.clear()
                 await asyncio.gather(*work)
         except GramaryError as error:  # a full disk, say
             for key in group.flights:
@@ -242,22 +223,19 @@ class Flights:
                 if self._flights.get(key) is flight:
                     del self._flights[key]
 
-    async def _lower(self, source: SourceItem, end: float) -> tuple[bytes, Lowered | Failed]:
-        left = end - asyncio.get_running_loop().time()
-        (result,) = await self._executor.lower([source], limits=self._settings.limits, deadline_s=left)
-        self._stats.sources_lowered += isinstance(result, Lowered)
-        return source.key, result
+    async def _lower(
+        self, sources: Sequence[SourceItem], end: float, answered: Answered | None = None
+    ) -> list[Lowered | Failed]:
+        results = await self._executor.lower(
+            sources, limits=self._settings.limits, deadline_s=left_of(end), done=answered
+        )
+        self._stats.sources_lowered += sum(isinstance(result, Lowered) for result in results)
+        return results
 
-    async def _commit(
-        self, lowered: Mapping[bytes, Lowered], group: _Group, tokenizers: Sequence[bytes], end: float
-    ) -> None:
-        closures = [Closure(dict(result.units), result.cost_ns) for result in lowered.values()]
-        await self._committer.commit(closures, tokenizers, end)
-        records = [Record(Key(Kind.MANIFEST, key), result.manifest, result.cost_ns) for key, result in lowered.items()]
-        await self._store.put(records)
-        await self._committer.replicate(records)
-        for record in records:
-            self._land(record.key.digest, group, Outcome(record.key.digest, record.payload))
+    async def _commit(self, lowered: Mapping[bytes, Lowered], group: _Group, end: float) -> None:
+        await self._committer.commit(lowered, end)
+        for key, result in lowered.items():
+            self._land(key, group, Outcome(key, result.manifest))
 
     def _land(self, key: bytes, group: _Group, outcome: Outcome) -> None:
         future = group.flights[key].future
@@ -265,25 +243,22 @@ class Flights:
             future.set_result(outcome)
             self.errors.remember(outcome)
 
-    async def compile_alone(
-        self, sources: Sequence[SourceItem], tokenizers: Sequence[bytes], end: float
-    ) -> list[Outcome]:
+    async def compile_alone(self, sources: Sequence[SourceItem], end: float) -> list[Outcome]:
         """Compile without asking anybody, for when nobody answers; what comes of it is published later."""
         self._stats.fallbacks += len(sources)
-        results = await asyncio.gather(*(self._lower(source, end) for source in sources))
-        outcomes = []
-        for key, result in results:
+        outcomes: list[Outcome] = []
+        lowered: dict[bytes, Lowered] = {}
+        for source, result in zip(sources, await self._lower(sources, end), strict=True):
             if isinstance(result, Failed):
-                outcome = Outcome(key, None, result.error, result.retryable)
-                self.errors.remember(outcome)
+                outcomes.append(Outcome(source.key, None, result.error, result.retryable))
+                self.errors.remember(outcomes[-1])
             else:
-                outcome = Outcome(key, result.manifest)
-                try:
-                    await self._committer.store_alone(key, result, tokenizers, end)
-                except GramaryError as error:
-                    outcome = Outcome(key, None, encode_error(error), retryable=True)
-            outcomes.append(outcome)
-        return outcomes
+                lowered[source.key] = result
+        try:
+            await self._committer.commit_alone(lowered)
+        except GramaryError as error:
+            return outcomes + [Outcome(key, None, encode_error(error), retryable=True) for key in lowered]
+        return outcomes + [Outcome(key, result.manifest) for key, result in lowered.items()]
 
 
 def late(key: bytes) -> Outcome:

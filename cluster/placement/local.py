@@ -9,7 +9,7 @@ from gramary.cluster.placement.leases import ClaimTable
 from gramary.cluster.placement.settings import LocalStore
 from gramary.cluster.records import Key, Kind, Record
 
-CompileOwned = Callable[[Sequence[SourceItem], Sequence[bytes], float], Awaitable[list[Outcome]]]
+CompileOwned = Callable[[Sequence[SourceItem], float], Awaitable[list[Outcome]]]
 
 
 class LocalPeer:
@@ -61,7 +61,5 @@ class LocalPeer:
     async def wait(self, digests: Sequence[bytes], *, timeout_s: float) -> list[Claim]:
         return await self.claims.wait(digests, timeout_s)
 
-    async def compile(
-        self, sources: Sequence[SourceItem], *, tokenizers: Sequence[bytes], deadline_s: float
-    ) -> list[Outcome]:
-        return await self._compile(sources, tokenizers, deadline_s)
+    async def compile(self, sources: Sequence[SourceItem], *, deadline_s: float) -> list[Outcome]:
+        return await self._compile(sources, deadline_s)

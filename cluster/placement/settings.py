@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -24,12 +25,16 @@ class Settings:
     """The share of a request's time that is spent on asking others; then this node compiles by itself."""
     linger_s: float = 0.05
     """Sources of one request that are compiled after this long are committed apart from the first ones."""
-    group: int = 64
+    group: int = 256
     """Sources that are lowered and committed together."""
     most_groups: int = 16
     """Groups at work at once."""
     min_cost_us: float = 100.0
     """Mask entries that are cheaper to build than this are left to first use."""
+    gather_s: float = 0.05
+    """How long mask entries that are wanted are gathered, to be asked for, claimed and built together."""
+    entries_s: float = 30.0
+    """How long the entries of what was gathered may take."""
     error_ttl_s: float = 60.0
     """How long a source's typed error is remembered."""
     absent_ttl_s: float = 1.0
@@ -53,7 +58,7 @@ class PlacementStats:
     units_compiled: int = 0
     """Granted claims of units that were built and committed here."""
     shards_compiled: int = 0
-    """Granted claims of a known unit's entries for a further tokenizer that were built and committed here."""
+    """Granted claims of a unit's entries for a tokenizer that were built and committed here."""
     shards_empty: int = 0
     """The same, where no entry was worth building."""
     units_repaired: int = 0
@@ -72,7 +77,7 @@ class PlacementStats:
     puts_refused: int = 0
     """Records from other nodes that this node's store did not take."""
     entries_failed: int = 0
-    """Batches of mask entries that could not be built; the workers build them on first use."""
+    """Sources whose mask entries could not be built; the workers build them on first use."""
     errors_remembered: int = 0
     """Sources answered with a typed error from memory."""
     hedges: int = 0
@@ -94,11 +99,16 @@ class LocalStore(Protocol):
     def shard(self, tokenizer: bytes, unit: bytes) -> list[Record]:
         """Every mask entry it has of a unit, in order of their encoded keys."""
 
-    def has_shard(self, tokenizer: bytes, unit: bytes) -> bool:
-        """Whether it has any."""
+    def with_entries(self, tokenizer: bytes, units: Sequence[bytes]) -> set[bytes]:
+        """Those of `units` of which it has any."""
 
     async def put(self, records: Sequence[Record]) -> None:
         """Store them; returns when they are committed. Raises `GramaryError` if they cannot be."""
+
+
+def left_of(end: float) -> float:
+    """Seconds until `end`, by the running loop's clock."""
+    return end - asyncio.get_running_loop().time()
 
 
 Verifier = Callable[[str, list[Record]], Awaitable[list[Record]]]

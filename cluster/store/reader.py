@@ -214,6 +214,19 @@ class Reads(ABC):
                     self._touched.add(stored)
                 yield Blob(epoch, key, value)
 
+    def with_entries(self, tokenizer: bytes, units: Iterable[bytes], version: int = FORMAT_VERSION) -> set[bytes]:
+        """Those of `units` of which there is any mask entry for a tokenizer. Entries are not read."""
+        found = set()
+        with self._holding() as environments:
+            epochs = [environment.newest() for environment in environments]
+            for epoch in epochs:
+                with translated(epoch.path), epoch.txn.cursor() as cursor:
+                    for unit in units:
+                        prefix = shard_prefix(tokenizer, unit, version)
+                        if cursor.set_range(prefix) and bytes(cursor.key()).startswith(prefix):
+                            found.add(unit)
+        return found
+
     def keys(
         self,
         kind: Kind | None = None,

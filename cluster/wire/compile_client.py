@@ -21,11 +21,9 @@ from gramary.cluster.wire.reading import Reading
 class Compiling(Reading):
     """The calls of CompileService."""
 
-    async def compile(
-        self, sources: Sequence[SourceItem], *, tokenizers: Sequence[bytes], deadline_s: float
-    ) -> list[Outcome]:
+    async def compile(self, sources: Sequence[SourceItem], *, deadline_s: float) -> list[Outcome]:
         """See `Peer.compile`: for nodes, who know that the peer owns these sources."""
-        return await self.compile_sources(sources, tokenizers=tokenizers, deadline_s=deadline_s, local_only=True)
+        return await self.compile_sources(sources, tokenizers=(), deadline_s=deadline_s, local_only=True)
 
     async def compile_sources(
         self, sources: Sequence[SourceItem], *, tokenizers: Sequence[bytes], deadline_s: float, local_only: bool = False

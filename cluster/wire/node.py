@@ -127,7 +127,10 @@ class Node(Protocol):
         """Manifests of source keys, in order, of which every unit is in the store. Counts as use of all of it."""
 
     def compile(self, job: CompileJob) -> AsyncGenerator[CompileEvent, None]:
-        """Do a job; every source gets one `Finished`. Raises a `GramaryError` if the job as a whole cannot be done."""
+        """Do a job; every source gets one `Finished`. It may go on after the last of them, with what follows behind the
+        answers; who does not care for that stops listening. Raises a `GramaryError` if the job as a whole cannot be
+        done.
+        """
 
     async def register_tokenizer(self, fingerprint: bytes, form: TokenizerFormat, data: bytes) -> None:
         """Make a tokenizer known; raises `TokenizerError` if the content has another fingerprint, or is none."""

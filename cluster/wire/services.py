@@ -82,14 +82,16 @@ class CompileService(compile_pb2_grpc.CompileServiceServicer):
     ) -> compile_pb2.CompileResponse:
         """See the protocol."""
         job = self._job(request, context)
-        outcomes: list[Outcome | None] = [None] * len(job.sources)
+        outcomes: dict[int, Outcome] = {}
         async with aclosing(self._node.compile(job)) as events:
             async for event in events:
                 if isinstance(event, Finished):
                     outcomes[event.index] = event.outcome
+                    if len(outcomes) == len(job.sources):
+                        break  # mask entries follow, and nobody waits for them here
         response, room = compile_pb2.CompileResponse(), ROOM_BYTES
-        for index, outcome in enumerate(outcomes):
-            result = self._result(index, outcome or _forgotten(job.sources[index].key), room)
+        for index, source in enumerate(job.sources):
+            result = self._result(index, outcomes.get(index) or _forgotten(source.key), room)
             room -= result.ByteSize()
             response.results.append(result)
         return response

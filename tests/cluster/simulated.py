@@ -13,7 +13,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gramary.cluster.executor.base import BuildTask, Built, ExecutorStats, Failed, Lowered, LowerTask, WorkLimits
+from gramary.cluster.executor.base import (
+    Answered,
+    BuildTask,
+    Built,
+    ExecutorStats,
+    Failed,
+    Lowered,
+    LowerTask,
+    WorkLimits,
+)
 from gramary.cluster.executor.batch import failed
 from gramary.cluster.executor.errors import DeadlineExceeded
 from gramary.cluster.peer import Claim, Outcome, Peer, PeerError, SourceItem
@@ -87,8 +96,8 @@ class MemoryStore:
         slots = self.slots.get((unit, tokenizer), {})
         return [self.values[slots[slot]] for slot in sorted(slots)]
 
-    def has_shard(self, tokenizer: bytes, unit: bytes) -> bool:
-        return bool(self.slots.get((unit, tokenizer)))
+    def with_entries(self, tokenizer: bytes, units: Sequence[bytes]) -> set[bytes]:
+        return {unit for unit in units if self.slots.get((unit, tokenizer))}
 
     async def put(self, records: Sequence[Record]) -> None:
         if self.full:
@@ -143,9 +152,20 @@ class SimulatedExecutor:
             raise DeadlineExceeded("too late") from None
 
     async def lower(
-        self, sources: Sequence[SourceItem], *, limits: WorkLimits | None = None, deadline_s: float = 60.0
+        self,
+        sources: Sequence[SourceItem],
+        *,
+        limits: WorkLimits | None = None,
+        deadline_s: float = 60.0,
+        done: Answered | None = None,
     ) -> list[Lowered | Failed]:
-        return list(await asyncio.gather(*(self._lower(source, deadline_s) for source in sources)))
+        async def one(index: int, source: SourceItem) -> Lowered | Failed:
+            result = await self._lower(source, deadline_s)
+            if done is not None:
+                done(index, result)
+            return result
+
+        return list(await asyncio.gather(*(one(index, source) for index, source in enumerate(sources))))
 
     async def _lower(self, source: SourceItem, deadline_s: float) -> Lowered | Failed:
         try:
@@ -246,10 +266,8 @@ class RemotePeer:
     async def wait(self, digests: Sequence[bytes], *, timeout_s: float) -> list[Claim]:
         return await self._call("wait", lambda p: p.wait(digests, timeout_s=timeout_s))
 
-    async def compile(
-        self, sources: Sequence[SourceItem], *, tokenizers: Sequence[bytes], deadline_s: float
-    ) -> list[Outcome]:
-        return await self._call("compile", lambda p: p.compile(sources, tokenizers=tokenizers, deadline_s=deadline_s))
+    async def compile(self, sources: Sequence[SourceItem], *, deadline_s: float) -> list[Outcome]:
+        return await self._call("compile", lambda p: p.compile(sources, deadline_s=deadline_s))
 
     async def _call(self, method: str, work: Callable[[Peer], Awaitable[T]]) -> T:
         return await self._network.call(self._me, self._name, method, work)
@@ -301,7 +319,8 @@ class Node:
 
     def kill(self) -> None:
         self.alive = False
-        tasks = [*self.serving, *self.coordinator.committer._background]
+        entries = self.coordinator.entries._task
+        tasks = [*self.serving, *self.coordinator.claims._background, *([entries] if entries is not None else [])]
         tasks += [g.task for f in self.coordinator.flights._flights.values() if (g := f.group).task is not None]
         for task in tasks:
             task.cancel()
@@ -320,6 +339,10 @@ class Cluster:
         for node in self.nodes:
             await node.start()
         return self
+
+    async def settle(self) -> None:
+        """Wait for the mask entries that follow behind the answers."""
+        await asyncio.gather(*(node.coordinator.entries.settled() for node in self.nodes if node.alive))
 
     def total(self, counter: str) -> int:
         return sum(getattr(node.coordinator.stats, counter) for node in self.nodes)

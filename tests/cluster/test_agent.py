@@ -40,7 +40,7 @@ def test_a_tokenizer_comes_from_another_node(tmp_path: Path) -> None:
         async def check() -> None:
             async with GrpcPeer(nodes.addresses[0]) as first, GrpcPeer(nodes.addresses[2]) as third:
                 [unknown] = await asyncio.gather(
-                    third.compile([item(schema("token"))], tokenizers=[fingerprint], deadline_s=20),
+                    third.compile_sources([item(schema("token"))], tokenizers=[fingerprint], deadline_s=20),
                     return_exceptions=True,
                 )
                 assert isinstance(unknown, PeerError)

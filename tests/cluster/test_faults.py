@@ -232,7 +232,7 @@ def test_a_partition_and_its_end(tmp_path: Path) -> None:
             for proxy in proxies:
                 proxy.black_hole = False
                 proxy.cut()
-            until(lambda: all(agent.coordinator.committer.unpublished == 0 for agent in nodes.agents))
+            until(lambda: all(agent.coordinator.delivery.unpublished == 0 for agent in nodes.agents))
             lowered = sum(agent.coordinator.stats.sources_lowered for agent in nodes.agents)
             left.compile_json_schema(schema("healed"))
             assert right.ensure([right.source_of_schema(schema("healed"))]) == "cluster"

@@ -49,7 +49,7 @@ def test_a_peer() -> None:
         with pytest.raises(PeerError):
             await peer.read([unit("a").key])
         with pytest.raises(PeerError):
-            await peer.compile([SourceItem(bytes(32), "regex", "{}", b"a")], tokenizers=[], deadline_s=1)
+            await peer.compile([SourceItem(bytes(32), "regex", "{}", b"a")], deadline_s=1)
         await peer.close()
 
     run(test())
@@ -74,7 +74,9 @@ class Executor:
     async def register_tokenizer(self, fingerprint: bytes, vocabulary: bytes | Path) -> None:
         self.calls.append("register")
 
-    async def lower(self, sources: Sequence[SourceItem], *, limits: Any = None, deadline_s: float = 60.0) -> list[Any]:
+    async def lower(
+        self, sources: Sequence[SourceItem], *, limits: Any = None, deadline_s: float = 60.0, done: Any = None
+    ) -> list[Any]:
         self.calls.append(f"lower {limits} {deadline_s}")
         return self.answers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from gramary.cluster.peer import Outcome, SourceItem
 from gramary.cluster.placement import Settings
-from gramary.cluster.placement.commit import shard_claim
-from gramary.cluster.records import Key, Kind
+from gramary.cluster.placement.entries import shard_claim
+from gramary.cluster.records import Key, Kind, Record
+from gramary.compiler.errors import GramaryError
 from tests.cluster.fakes import digest, manifest_units, source
 from tests.cluster.simulated import Cluster, simulate
 
@@ -67,11 +68,14 @@ def test_each_unit_is_compiled_once(nodes: int, seed: int, requests: list[tuple[
         await asyncio.gather(*(request(*r) for r in requests))
         sources = [tool(i) for _, tools, _ in requests for i in tools]
         assert_exact(cluster, units_of(sources))
+        await cluster.settle()
         lowered = Counter(key for node in cluster.nodes for key in node.executor.lowered)
         assert set(lowered.values()) == {1}, "each source is lowered once"
         built = Counter(pair for node in cluster.nodes for pair in node.executor.built)
         assert set(built.values()) == {1}, "and each shard built once"
-        assert cluster.total("shards_compiled") == cluster.total("shards_empty") == 0
+        assert set(built) == {(unit, T1) for unit in units_of(sources)}
+        assert cluster.total("shards_compiled") + cluster.total("shards_empty") == len(built)
+        assert cluster.total("entries_failed") == 0
 
     simulate(main())
 
@@ -83,13 +87,15 @@ def test_what_others_compiled_is_here_afterwards() -> None:
         for node in cluster.nodes:
             assert_compiled(await node.compile(sources, [T1]), sources)
         assert_exact(cluster, units_of(sources))
+        await cluster.settle()
         for node in cluster.nodes:
             assert node.store.of_kind(Kind.UNIT) == units_of(sources)
-            assert node.store.has_shard(T1, digest("string"))
+            assert node.store.with_entries(T1, [digest("string")])
         before = sum(cluster.network.calls.values())
         for node in cluster.nodes:
             assert_compiled(await node.compile(sources, [T1]), sources)
             assert node.coordinator.stats.hits_local >= 20
+        await cluster.settle()
         assert sum(cluster.network.calls.values()) == before, "nobody is asked for what is here"
 
     simulate(main())
@@ -120,11 +126,12 @@ def test_a_further_tokenizer() -> None:
         await asyncio.gather(*(node.compile(sources, [T1, T2]) for node in cluster.nodes))
         await asyncio.gather(*(node.compile(sources, [T2]) for node in cluster.nodes))
         assert_exact(cluster, units)
+        await cluster.settle()
         built = Counter(pair for node in cluster.nodes for pair in node.executor.built)
         assert set(built) == {(unit, t) for unit in units for t in (T1, T2)}
         assert set(built.values()) == {1}
-        assert cluster.total("shards_compiled") == 13 + 5  # tools, "string", shared
-        assert cluster.total("shards_empty") == 5  # those named "-..." have no entries
+        assert cluster.total("shards_compiled") == 2 * (13 + 5)  # tools, "string", shared
+        assert cluster.total("shards_empty") == 2 * 5  # those named "-..." have no entries
 
     simulate(main())
 
@@ -146,26 +153,90 @@ def test_errors_of_sources_are_outcomes_and_remembered() -> None:
     simulate(main())
 
 
-@pytest.mark.parametrize("dead", range(4))
-def test_take_over_when_a_builder_dies(dead: int) -> None:
-    """Whoever dies while everything is being built, the others finish it, each within its deadline."""
+async def without_victim(cluster: Cluster, victim: int, sources: Sequence[SourceItem], seconds: float) -> None:
+    """All nodes are asked for the same; after so many seconds one dies, and the others answer within their deadlines."""
+    tasks = [asyncio.create_task(node.compile(sources, [T1])) for node in cluster.nodes]
+    await asyncio.sleep(seconds)
+    cluster.nodes[victim].kill()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    for number, result in enumerate(results):
+        if number != victim:
+            assert isinstance(result, list), result
+            assert_compiled(result, sources)
+    assert cluster.stored_units() >= units_of(sources)
 
+
+@pytest.mark.parametrize("dead", range(4))
+def test_take_over_when_who_commits_dies(dead: int) -> None:
+    """It has claimed units and not yet put them: whoever waits for them goes on when the leases have run out."""
+
+    async def main() -> None:
+        cluster = await Cluster(4, seed=dead).start()
+        cluster.network.latency = lambda a, b: 0.05
+        await without_victim(cluster, dead, [tool(i) for i in range(10)], 0.25)
+        assert cluster.total("takeovers") > 0
+
+    simulate(main())
+
+
+@pytest.mark.parametrize("dead", range(4))
+def test_take_over_when_who_builds_entries_dies(dead: int) -> None:
     async def main() -> None:
         cluster = await Cluster(4, seed=dead).start()
         for node in cluster.nodes:
             node.executor.build_s = 0.2
         sources = [tool(i) for i in range(10)]
-        victim = cluster.nodes[dead]
-        tasks = [asyncio.create_task(node.compile(sources, [T1])) for node in cluster.nodes]
-        await asyncio.sleep(0.1)
-        victim.kill()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        for node, result in zip(cluster.nodes, results, strict=True):
-            if node is not victim:
-                assert isinstance(result, list), result
-                assert_compiled(result, sources)
+        await without_victim(cluster, dead, sources, 0.3)
+        await cluster.settle()
         assert cluster.total("takeovers") > 0
-        assert cluster.stored_units() >= units_of(sources)
+        assert cluster.total("entries_failed") == 0
+        named = {digest(f"tool-{i}") for i in range(10)} | {digest("string")}
+        for node in cluster.nodes:
+            if node.alive:
+                assert node.store.with_entries(T1, list(named)) == named
+
+    simulate(main())
+
+
+def test_entries_keep_nobody_waiting() -> None:
+    """Answers come as soon as units are stored; a builder of entries that never ends is noticed by nobody."""
+
+    async def main() -> None:
+        cluster = await Cluster(3).start()
+        for node in cluster.nodes:
+            node.executor.build_s = 1000.0
+        loop = asyncio.get_running_loop()
+        for start in range(0, 20, 5):
+            began = loop.time()
+            sources = [tool(i) for i in range(start, start + 5)]
+            assert_compiled(await cluster.nodes[start % 3].compile(sources, [T1]), sources)
+            assert loop.time() - began < 0.1
+        await cluster.settle()
+        assert cluster.total("entries_failed") > 0
+
+    simulate(main())
+
+
+def test_entries_that_cannot_be_built_keep_none_of_the_others_away() -> None:
+    async def main() -> None:
+        cluster = await Cluster(1).start()
+        (node,) = cluster.nodes
+        build = node.executor.build
+
+        async def picky(
+            tokenizer: bytes, closure: Mapping[bytes, bytes], wanted: Sequence[bytes], **more: float
+        ) -> list[Record]:
+            if digest("tool-7") in wanted:
+                raise GramaryError("not this one")
+            return await build(tokenizer, closure, wanted, **more)
+
+        node.executor.build = picky  # type: ignore[method-assign, assignment]
+        sources = [tool(i) for i in range(20)]
+        assert_compiled(await node.compile(sources, [T1]), sources)
+        await cluster.settle()
+        built = {unit for unit, _ in node.executor.built}
+        assert units_of(sources) - built == {digest("tool-7")}
+        assert cluster.total("entries_failed") == 1
 
     simulate(main())
 
@@ -211,8 +282,8 @@ def test_partition_and_healing() -> None:
         cluster.network.cut = lambda a, b: False
         await asyncio.sleep(10)
         for node in cluster.nodes:
-            while node.coordinator.committer.unpublished:
-                await node.coordinator.committer.publish()
+            while node.coordinator.delivery.unpublished:
+                await node.coordinator.delivery.publish()
                 await asyncio.sleep(1)
         more = [tool(i) for i in range(100, 110)]
         before = cluster.total("units_compiled")

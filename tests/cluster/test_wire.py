@@ -153,7 +153,7 @@ def sources(*texts: str) -> list[SourceItem]:
 def test_compile() -> None:
     async def check(node: MemoryNode, peer: GrpcPeer) -> None:
         items = sources("a", "error:UnsupportedSchema:not here", "lost", "b")
-        outcomes = await peer.compile(items, tokenizers=[TOKENIZER], deadline_s=20)
+        outcomes = await peer.compile(items, deadline_s=20)
         assert [outcome.key for outcome in outcomes] == [item.key for item in items]
         assert [outcome.manifest for outcome in outcomes] == [digest("a"), None, None, digest("b")]
         error = from_dict(outcomes[1].error)

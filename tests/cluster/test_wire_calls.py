@@ -21,7 +21,7 @@ from tests.cluster.wire_tools import SOURCE, both, collect, run, served
 def test_a_client_that_goes_cancels_its_work() -> None:
     async def check(node: MemoryNode, peer: GrpcPeer) -> None:
         node.compiling = compile_forever
-        asking = asyncio.ensure_future(peer.compile([SOURCE], tokenizers=[], deadline_s=30))
+        asking = asyncio.ensure_future(peer.compile([SOURCE], deadline_s=30))
         await node.started.wait()
         asking.cancel()
         await asyncio.wait_for(node.cancelled.wait(), 5)
@@ -41,7 +41,7 @@ def test_a_connection_that_breaks_cancels_its_work() -> None:
         node = MemoryNode()
         node.compiling = compile_forever
         async with served(node) as server, FaultProxy(server.address) as proxy, GrpcPeer(proxy.address) as peer:
-            asking = asyncio.ensure_future(peer.compile([SOURCE], tokenizers=[], deadline_s=30))
+            asking = asyncio.ensure_future(peer.compile([SOURCE], deadline_s=30))
             await node.started.wait()
             proxy.cut()
             await asyncio.wait_for(node.cancelled.wait(), 5)
@@ -73,7 +73,7 @@ def test_deadlines_reach_the_node_and_stop_it() -> None:
     async def check(node: MemoryNode, peer: GrpcPeer) -> None:
         node.compiling = compile_forever
         with pytest.raises(CallFailed) as caught:
-            await peer.compile([SOURCE], tokenizers=[], deadline_s=0.3)
+            await peer.compile([SOURCE], deadline_s=0.3)
         assert caught.value.code == "DEADLINE_EXCEEDED"
         assert 0 < node.jobs[0].deadline_s <= 0.3
         await asyncio.wait_for(node.cancelled.wait(), 5)
@@ -131,7 +131,7 @@ def test_only_idempotent_calls_are_repeated() -> None:
             await peer.release([digest("a")], holder="me")
             await peer.complete([digest("a")], holder="me")
             await peer.stats()
-            for call in (peer.compile([SOURCE], tokenizers=[], deadline_s=5), peer.put([unit("a")])):
+            for call in (peer.compile([SOURCE], deadline_s=5), peer.put([unit("a")])):
                 with pytest.raises(CallFailed, match="UNAVAILABLE"):
                     await call
         assert flaky.seen == {"FindMissing": 3, "Release": 3, "Complete": 3, "Stats": 3, "Compile": 1, "PutShards": 1}
@@ -170,7 +170,7 @@ def test_results_may_come_in_any_order() -> None:
 
         quick, node.compiling = node.compiling, backwards
         items = [SourceItem(digest(name), "regex", "", name.encode()) for name in "abc"]
-        outcomes = await peer.compile(items, tokenizers=[], deadline_s=5)
+        outcomes = await peer.compile(items, deadline_s=5)
         assert [bool(outcome.manifest) for outcome in outcomes] == [False, True, True]
         assert outcomes[0].retryable  # the node forgot it: that says nothing about the source
         events = [event async for event in peer.compile_events(items, tokenizers=[], deadline_s=5)]
@@ -192,7 +192,7 @@ def test_every_call_is_counted() -> None:
             with pytest.raises(grpc.aio.AioRpcError):
                 await stub.FindMissing(cache_pb2.FindMissingRequest(keys=[b"x"]))
             node.compiling = compile_forever
-            asking = asyncio.ensure_future(peer.compile([SOURCE], tokenizers=[], deadline_s=30))
+            asking = asyncio.ensure_future(peer.compile([SOURCE], deadline_s=30))
             await node.started.wait()
             asking.cancel()
             while len(seen) < 3:

@@ -29,7 +29,7 @@ def test_drain_lets_work_finish_and_ends_what_lasts() -> None:
 
         quick, node.compiling = node.compiling, slowly
         async with served(node, grace_s=10) as server, GrpcPeer(server.address, attempts=1) as peer:
-            asking = [asyncio.ensure_future(peer.compile([SOURCE], tokenizers=[], deadline_s=30)) for _ in range(20)]
+            asking = [asyncio.ensure_future(peer.compile([SOURCE], deadline_s=30)) for _ in range(20)]
             watch = peer.watch()
             await anext(watch)
             async with grpc.aio.insecure_channel(server.address) as channel:
@@ -63,7 +63,7 @@ def test_drain_cuts_what_does_not_finish(streamed: bool) -> None:
 
             async def ask() -> None:
                 if not streamed:
-                    await peer.compile([SOURCE], tokenizers=[], deadline_s=30)
+                    await peer.compile([SOURCE], deadline_s=30)
                 async for _ in peer.compile_events([SOURCE], tokenizers=[], deadline_s=30):
                     pass
 

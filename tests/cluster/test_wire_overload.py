@@ -41,7 +41,7 @@ def test_many_connections() -> None:
 def test_calls_beyond_the_queue_are_told_to_come_back() -> None:
     async def check(node: MemoryNode, peer: GrpcPeer) -> None:
         node.compiling = compile_forever
-        asking = [asyncio.ensure_future(peer.compile([SOURCE], tokenizers=[], deadline_s=30)) for _ in range(8)]
+        asking = [asyncio.ensure_future(peer.compile([SOURCE], deadline_s=30)) for _ in range(8)]
         done, waiting = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
         while len(done) < 3:
             done, waiting = await asyncio.wait(asking, timeout=0.05)

@@ -63,7 +63,7 @@ def test_tokens() -> None:
                 assert await peer.read([unit("a").key]) == [unit("a")]
                 for call in (
                     peer.put([unit("b")]),
-                    peer.compile([source], tokenizers=[], deadline_s=5),
+                    peer.compile([source], deadline_s=5),
                     peer.claim([digest("a")], holder="me", lease_s=1),
                     peer.register_tokenizer(digest("t"), b"t"),
                 ):

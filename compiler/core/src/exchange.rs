@@ -26,8 +26,10 @@ pub fn hex(d: &Digest) -> String {
 }
 
 impl UnitStore {
-    /// The nodes of an artifact, callees before callers where they do not go in circles.
-    fn ordered(&self, artifact: &Artifact) -> Vec<(u32, Arc<Node>)> {
+    /// The nodes of an artifact, callees before callers where they do not go in circles; and whether any that was not
+    /// exported before is in one. (Whoever is in a circle is exported with all of it, and kept for as long.)
+    fn ordered(&self, artifact: &Artifact) -> (Vec<(u32, Arc<Node>)>, bool) {
+        let mut circular = false;
         let mut done: FxHashSet<u32> = FxHashSet::default();
         let mut open: FxHashSet<u32> = FxHashSet::default();
         let mut order = vec![];
@@ -51,23 +53,36 @@ impl UnitStore {
                 Link::Store(id) => Some(id),
                 Link::Local(_) => None,
             });
-            work.extend(links.chain(node.holes.iter().copied()).filter(|id| !open.contains(id)).map(|id| (id, false)));
+            for id in links.chain(node.holes.iter().copied()) {
+                if !open.contains(&id) {
+                    work.push((id, false));
+                } else if !done.contains(&id) {
+                    // It is on the way from the root to here.
+                    circular |= self.node(id).is_some_and(|n| n.exported.get().is_none());
+                }
+            }
         }
-        order
+        (order, circular)
     }
 
     /// Digests of everything that an artifact consists of, in the order of a manifest.
     pub fn digests(&self, artifact: &Artifact) -> Vec<Digest> {
-        self.ordered(artifact).into_iter().map(|(_, n)| n.digest).collect()
+        self.ordered(artifact).0.into_iter().map(|(_, n)| n.digest).collect()
     }
 
     /// An artifact as its manifest (without warnings) and the bytes of its units.
-    pub fn export(&self, artifact: &Artifact) -> (Manifest, Vec<(Digest, Vec<u8>)>) {
-        let nodes = self.ordered(artifact);
+    pub fn export(&self, artifact: &Artifact) -> (Manifest, Vec<(Digest, Arc<[u8]>)>) {
+        let (nodes, circular) = self.ordered(artifact);
         let digest_of = |id: u32| self.node(id).map(|n| n.digest);
-        let circles = self.circles(&nodes);
-        let write = |n: &Arc<Node>| Some((n.digest, write_node(n, digest_of, circles.get(&n.digest))?));
-        let units: Vec<(Digest, Vec<u8>)> = nodes.iter().filter_map(|(_, n)| write(n)).collect();
+        let circles = if circular { self.circles(&nodes) } else { FxHashMap::default() };
+        let write = |n: &Arc<Node>| {
+            if n.exported.get().is_none() {
+                let bytes = write_node(n, digest_of, circles.get(&n.digest))?;
+                let _ = n.exported.set(bytes.into()); // another thread may have been quicker: the bytes are the same
+            }
+            Some((n.digest, n.exported.get()?.clone()))
+        };
+        let units: Vec<(Digest, Arc<[u8]>)> = nodes.iter().filter_map(|(_, n)| write(n)).collect();
         let manifest = Manifest {
             root: self.node(artifact.root).map(|n| n.digest).unwrap_or_default(),
             nullable: artifact.nullable,

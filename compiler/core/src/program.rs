@@ -5,7 +5,7 @@
 //! an artifact's root, or a few request-local nodes (the choice of tags, the root) over many artifacts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -206,7 +206,8 @@ impl UnitStore {
                         let unit = Arc::new(Unit::tail(name, digest, tail.fsm));
                         size += unit.size() + 160;
                         let links = callee.into_iter().collect();
-                        let node = Node { unit, links, holes: Box::default(), digest, component: 0, height: 0 };
+                        let (holes, exported) = (Box::default(), OnceLock::new());
+                        let node = Node { unit, links, holes, digest, component: 0, height: 0, exported };
                         slots.put(id, node, &self.meter);
                         id
                     });
@@ -223,7 +224,8 @@ impl UnitStore {
             let component = labels.get(&left.component[rule]).copied().unwrap_or(0);
             let holes = r.holes.iter().map(|&h| ids[h as usize]).collect();
             let (digest, height) = (digests.node[rule], left.height[rule]);
-            slots.put(id, Node { unit, links, holes, digest, component, height }, &self.meter);
+            let exported = OnceLock::new();
+            slots.put(id, Node { unit, links, holes, digest, component, height, exported }, &self.meter);
             self.installed.fetch_add(1, Ordering::Relaxed);
         }
         // Tails of units that were there before hang on those units' nodes.

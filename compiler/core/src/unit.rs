@@ -525,6 +525,15 @@ pub struct Node {
     pub component: u32,
     /// Longest chain of leftmost references below; callers are higher than what they predict.
     pub height: u32,
+    /// Its bytes, once somebody asked for them: what tools share is exported with every one of them.
+    pub exported: OnceLock<Arc<[u8]>>,
+}
+
+impl Node {
+    /// A request-local node: nothing names it but its request's program.
+    pub fn local(unit: Arc<Unit>, links: Box<[Link]>, height: u32) -> Node {
+        Node { unit, links, holes: Box::default(), digest: [0; 32], component: 0, height, exported: OnceLock::new() }
+    }
 }
 
 #[cfg(test)]

@@ -244,7 +244,7 @@ pub enum InstallError {
 
 impl Engine {
     /// Manifest and units of a source in memory.
-    pub fn export(&self, compiled: &Compiled) -> (Manifest, Vec<(Digest, Vec<u8>)>) {
+    pub fn export(&self, compiled: &Compiled) -> (Manifest, Vec<(Digest, Arc<[u8]>)>) {
         let (mut manifest, units) = self.store.export(&compiled.artifact);
         manifest.warnings = compiled.warnings.clone();
         (manifest, units)

@@ -270,14 +270,7 @@ impl Engine {
             Link::Local(i) => assembly.local[i as usize].height + 1,
         };
         let height = links.iter().map(height).max().unwrap_or(0);
-        assembly.local.push(Arc::new(Node {
-            unit,
-            links,
-            holes: Box::default(),
-            digest: [0; 32],
-            component: 0,
-            height,
-        }));
+        assembly.local.push(Arc::new(Node::local(unit, links, height)));
         Link::Local(assembly.local.len() as u32 - 1)
     }
 

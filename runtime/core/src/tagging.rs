@@ -255,14 +255,7 @@ impl Engine {
                 let choice = choose(&chosen);
                 map.choices.insert(link, TagStates { tags: numbers, inner: choice.inner });
                 let height = self.height(&choice.unit, &choice.links);
-                Node {
-                    unit: Arc::new(choice.unit),
-                    links: choice.links,
-                    holes: Box::default(),
-                    digest: [0; 32],
-                    component: 0,
-                    height,
-                }
+                Node::local(Arc::new(choice.unit), choice.links, height)
             }));
             links.push(link);
         }
@@ -277,15 +270,7 @@ impl Engine {
             })
             .collect();
         let root = Link::Local(local.len() as u32);
-        let node = Node {
-            unit: unit.unit.clone(),
-            links: bound,
-            holes: Box::default(),
-            digest: [0; 32],
-            component: 0,
-            height: 0,
-        };
-        local.push(Arc::new(node));
+        local.push(Arc::new(Node::local(unit.unit.clone(), bound, 0)));
         let mut pins: Vec<_> = tags.iter().map(|t| t.content.artifact.clone()).collect();
         pins.dedup_by_key(|p| Arc::as_ptr(p));
         let program = Program { store: self.store.clone(), local, root, nullable: unit.nullable, pins };
@@ -369,12 +354,5 @@ fn no_tags() -> Node {
         vec![gramary_compiler::fsm::REJECT],
         Box::default(),
     );
-    Node {
-        unit: Arc::new(unit),
-        links: Box::default(),
-        holes: Box::default(),
-        digest: [0; 32],
-        component: 0,
-        height: 0,
-    }
+    Node::local(Arc::new(unit), Box::default(), 0)
 }
