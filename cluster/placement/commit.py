@@ -66,6 +66,7 @@ class Committer:
         for lowered in sources.values():
             units |= lowered.units
         absent = [key.digest for key in self._store.missing([Key(Kind.UNIT, digest) for digest in units])]
+        self._membership.rank(absent)
         costs = _costs(sources.values(), set(absent))
         return {digest: Record(Key(Kind.UNIT, digest), units[digest], costs.get(digest, 0)) for digest in absent}
 

@@ -73,6 +73,7 @@ class Coordinator:
         wanted = {source.key: source for source in sources}
         outcomes = self._here(wanted)
         left = [source for key, source in wanted.items() if key not in outcomes]
+        self.membership.rank(source.key for source in left)
         orders = {s.key: self.membership.reachable(s.key, self.settings.replicas + 1) for s in left}
         for outcome in await self._through(orders, left, share_end, end):
             outcomes[outcome.key] = outcome

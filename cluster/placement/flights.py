@@ -145,8 +145,7 @@ class Flights:
         idle = [key for key in keys if key not in self._flights]
         found = self.stored(idle)
         others = [Key(Kind.MANIFEST, key) for key in idle if key not in found]
-        if others:
-            await self._fetcher.records(others, end=end, remember_absent=True)
+        if others and await self._fetcher.records(others, end=end, remember_absent=True):
             found |= self.stored([key.digest for key in others])
         needed = dict.fromkeys(Key(Kind.UNIT, unit) for _, units in found.values() for unit in units)
         missing = self._store.missing(list(needed))

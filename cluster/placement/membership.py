@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -234,6 +234,10 @@ class Membership:
     def owners(self, digest: bytes, k: int = 2) -> tuple[str, ...]:
         """The nodes that a digest belongs to, the owner first: by the list alone."""
         return self.ring.owners(digest, k)
+
+    def rank(self, digests: Iterable[bytes]) -> None:
+        """These will be asked about (`owners`, `reachable`): see `Ring.rank`."""
+        self.ring.rank(digests)
 
     def reachable(self, digest: bytes, k: int = 2) -> list[str]:
         """The first `k` nodes in the order of a digest that are not known to be down."""

@@ -15,6 +15,8 @@ import xxhash
 
 MOST_REMEMBERED = 1 << 16
 """Digests whose order is remembered."""
+KEPT = 8
+"""Nodes that are remembered of an order: who asks for more of them, because many are down, has them computed."""
 
 
 class Ring:
@@ -28,7 +30,7 @@ class Ring:
         self._weights: npt.NDArray[np.float64] | None = None
         if weights and len({weights.get(node, 1.0) for node in self.nodes}) > 1:
             self._weights = np.array([weights.get(node, 1.0) for node in self.nodes])
-        self._remembered: OrderedDict[tuple[bytes, int], tuple[str, ...]] = OrderedDict()
+        self._remembered: OrderedDict[bytes, tuple[str, ...]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -39,25 +41,31 @@ class Ring:
         >>> Ring(["a", "b", "c"]).owners(bytes(32), 2)
         ('a', 'c')
         """
-        asked = (digest, k)
-        found = self._remembered.get(asked)
-        if found is None:
-            found = tuple(self.nodes[i] for i in self._order(digest, k))
-            self._remembered[asked] = found
-            if len(self._remembered) > MOST_REMEMBERED:
-                self._remembered.popitem(last=False)
-        return found
+        if len(self.nodes) <= 1 or k > KEPT:
+            return self.nodes[:k] if len(self.nodes) <= 1 else self._orders([digest], k)[0]
+        if digest not in self._remembered:
+            self.rank([digest])
+        return self._remembered[digest][:k]
 
-    def _order(self, digest: bytes, k: int) -> Sequence[int]:
-        if not self.nodes:
-            return ()
-        scores: npt.NDArray[np.uint64] | npt.NDArray[np.float64] = _mix(
-            self._seeds ^ np.uint64(xxhash.xxh3_64_intdigest(digest))
-        )
+    def rank(self, digests: Iterable[bytes]) -> None:
+        """Compute the orders of many digests, of which `owners` will be asked: together they cost little more than one."""
+        new = [] if len(self.nodes) <= 1 else [digest for digest in digests if digest not in self._remembered]
+        self._remembered.update(zip(new, self._orders(new, KEPT) if new else (), strict=True))
+        while len(self._remembered) > max(MOST_REMEMBERED, len(new)):
+            self._remembered.popitem(last=False)
+
+    def _orders(self, digests: Sequence[bytes], k: int) -> list[tuple[str, ...]]:
+        names = np.array([xxhash.xxh3_64_intdigest(digest) for digest in digests], dtype=np.uint64)
+        mixed = _mix(self._seeds ^ names[:, None])
+        scores: npt.NDArray[np.uint64] | npt.NDArray[np.float64] = mixed
         if self._weights is not None:
-            scores = self._weights / -np.log((scores.astype(np.float64) + 0.5) * 2.0**-64)
-        best = np.argpartition(scores, -k)[-k:] if k < len(self.nodes) else np.arange(len(self.nodes))
-        return [int(i) for i in best[np.argsort(scores[best], kind="stable")[::-1]]]
+            scores = self._weights / -np.log((mixed.astype(np.float64) + 0.5) * 2.0**-64)
+        if k < len(self.nodes):
+            best = np.argpartition(scores, -k)[:, -k:]
+        else:
+            best = np.broadcast_to(np.arange(len(self.nodes)), scores.shape)
+        order = np.argsort(np.take_along_axis(scores, best, 1), kind="stable")[:, ::-1]
+        return [tuple(self.nodes[i] for i in row) for row in np.take_along_axis(best, order, 1).tolist()]
 
 
 def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
