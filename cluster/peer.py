@@ -42,6 +42,17 @@ def _rebuilt(cls: type[PeerError], peer: str, reason: str, retryable: bool) -> P
     )
 
 
+class Packed:
+    """A dataclass with slots that travels between processes: pickled as a call of its class. By default it would go
+    through its fields by name, which takes ten times as long.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), tuple(getattr(self, name) for name in self.__slots__)
+
+
 class ClaimState(Enum):
     GRANTED = "granted"
     """The caller holds the lease and is to build it."""
@@ -61,7 +72,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceItem:
+class SourceItem(Packed):
     """One source to compile: what `gramary.cluster.kernel.Source` is made of. `options` is canonical JSON."""
 
     key: bytes

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from gramary.cluster.peer import SourceItem
+from gramary.cluster.peer import Packed, SourceItem
 from gramary.cluster.records import Record
 
 
@@ -45,7 +45,7 @@ class WorkLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class LowerTask:
+class LowerTask(Packed):
     """Compile one source to a manifest and units."""
 
     source: SourceItem
@@ -53,7 +53,7 @@ class LowerTask:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildTask:
+class BuildTask(Packed):
     """Build the mask entries of the units `wanted` for `tokenizer`. `closure`: every unit that they need, by digest."""
 
     tokenizer: bytes
@@ -67,7 +67,7 @@ Task = LowerTask | BuildTask
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class Lowered(Packed):
     """A source's manifest and its units as (digest, bytes), each after those that it refers to."""
 
     manifest: bytes
@@ -77,7 +77,7 @@ class Lowered:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Packed):
     """A task's typed error, encoded (`gramary.cluster.executor.errors`)."""
 
     error: dict[str, str]
@@ -86,7 +86,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class Built(Packed):
     """Mask entries as (unit digest, slot, bytes, nanoseconds it took)."""
 
     entries: list[tuple[bytes, bytes, bytes, int]]

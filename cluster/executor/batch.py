@@ -17,6 +17,7 @@ from typing import Protocol, cast
 
 from gramary.cluster.executor.base import Failed, Result, Task, WorkLimits
 from gramary.cluster.executor.errors import DeadlineExceeded, encode_error
+from gramary.cluster.peer import Packed
 from gramary.compiler.errors import GramaryError, LimitExceeded
 
 KERNEL = "gramary.cluster.executor.work:KernelBench"
@@ -64,7 +65,7 @@ def attempt(bench: Bench, task: Task, left_s: float) -> Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Packed):
     """Tasks that one worker runs one after the other, with the seconds that each has left from now on."""
 
     tasks: tuple[Task, ...]
@@ -82,7 +83,7 @@ def resident_bytes() -> int:
 
 _PAGE = resource.getpagesize()
 
-GATHER_S = 0.003
+GATHER_S = 0.005
 """Answers are handed over together while they are younger than this: each by itself would cost more than many tasks."""
 TICK_S = 0.02
 """How often whoever watches a batch looks at clock and memory, and has it tell."""

@@ -11,6 +11,9 @@ from gramary.cluster.executor.errors import UnknownTokenizer
 from gramary.cluster.kernel import Limits, Lowering, Source, Vocabulary
 from gramary.runtime._core import Compiler
 
+MOST_UNITS = 4096
+"""Units that are remembered as they were handed over last."""
+
 
 class KernelBench:
     """The real tools. Safe for several threads at once.
@@ -20,6 +23,8 @@ class KernelBench:
 
     def __init__(self, *, lowering_bytes: int = 64 << 20, cache_bytes: int = 256 << 20) -> None:
         self._lowering = Lowering(cache_bytes=lowering_bytes)
+        # Most of a tool's units are those of every other tool: what is one object is pickled once a batch.
+        self._units: dict[bytes, tuple[bytes, bytes]] = {}
         self._cache_bytes = cache_bytes
         self._compilers: dict[bytes, Compiler] = {}
         self._lock = threading.Lock()
@@ -49,6 +54,9 @@ class KernelBench:
             raise ValueError(f"the source named {item.key.hex()} is {source.key.hex()}")
         limits = Limits(seconds=seconds, **task.limits.kernel())  # type: ignore[arg-type]
         manifest, units = self._lowering.lower(source, limits=limits)
+        if len(self._units) > MOST_UNITS:
+            self._units.clear()
+        units = [self._units.setdefault(unit[0], unit) for unit in units]
         return Lowered(manifest, units, time.perf_counter_ns() - started)
 
     def _build(self, task: BuildTask, seconds: float) -> Built:
