@@ -69,11 +69,14 @@ class Key:
         if len(data) < 5 + DIGEST_BYTES:
             raise ValueError(f"a key has at least {5 + DIGEST_BYTES} bytes, not {len(data)}")
         number, version = struct.unpack_from(">BI", data)
-        kind = Kind(number)
+        kind = _KINDS.get(number) or Kind(number)  # the call takes longer than all the rest
         rest = data[5:]
         if kind is Kind.ENTRY:
             return cls(kind, rest[32:64], rest[:32], rest[64:], version)
         return cls(kind, rest, version=version)
+
+
+_KINDS = {kind.value: kind for kind in Kind}
 
 
 def shard_prefix(tokenizer: bytes, unit: bytes, version: int = FORMAT_VERSION) -> bytes:

@@ -228,7 +228,8 @@ def _named(sources: Sequence[SourceItem]) -> tuple[dict[int, SourceItem], dict[i
     errors: dict[int, Outcome] = {}
     for index, source in enumerate(sources):
         try:
-            good[index] = replace(source, key=Source.from_parts(source.kind, source.options, source.text).key)
+            key = Source.from_parts(source.kind, source.options, source.text).key
+            good[index] = SourceItem(key, source.kind, source.options, source.text)
         except ValueError as error:
             errors[index] = Outcome(source.key, error={"type": "InvalidSchema", "message": str(error), "pointer": ""})
     return good, errors

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gramary.cluster import instrument
+from gramary.cluster import collecting, instrument
 from gramary.cluster.address import parse_address
 from gramary.cluster.agent.node import AgentNode
 from gramary.cluster.agent.storage import AgentStore
@@ -350,6 +350,7 @@ def run(settings: Settings, *, role: str, ready: Callable[[Agent], None]) -> Non
 
     async def main() -> None:
         async with Agent(settings) as agent:
+            collecting.settle()
             ready(agent)
             await agent.serve()
 

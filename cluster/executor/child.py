@@ -15,6 +15,7 @@ import sys
 import threading
 from typing import Any
 
+from gramary.cluster import collecting
 from gramary.cluster.executor.batch import TICK_S, Watched, open_bench
 from gramary.cluster.executor.processes import FRAME
 
@@ -66,6 +67,7 @@ def main(fd: int, bench_name: str) -> None:
     watched = Watched(
         bench, done=lambda answers, running: wire.send("done", answers, running), finished=finished
     )
+    collecting.settle()
     wire.send("ready")
     while True:
         if not select.select([sock], [], [], None if idle.is_set() else TICK_S)[0]:

@@ -146,13 +146,18 @@ class Reads(ABC):
                 if newer is not None:
                     epoch = newer
                     value = epoch.txn.get(stored)
-            if value is not None and (stored in self._checked or self._check(value, raw, stored)):
-                self.reads.hits += 1
-                if len(self._touched) < MOST_TOUCHED:
-                    self._touched.add(stored)
+            if value is not None and self._is_hit(value, raw, stored):
                 return Blob(epoch, key, value)
         self.reads.misses += 1
         return None
+
+    def _is_hit(self, value: memoryview, raw: bytes, stored: bytes) -> bool:
+        if stored not in self._checked and not self._check(value, raw, stored):
+            return False
+        self.reads.hits += 1
+        if len(self._touched) < MOST_TOUCHED:
+            self._touched.add(stored)
+        return True
 
     def _check(self, value: memoryview, raw: bytes, stored: bytes) -> bool:
         try:
@@ -208,10 +213,7 @@ class Reads(ABC):
                 key = Key.decode(raw)
             except ValueError:
                 continue
-            if stored in self._checked or self._check(value, raw, stored):
-                self.reads.hits += 1
-                if len(self._touched) < MOST_TOUCHED:
-                    self._touched.add(stored)
+            if self._is_hit(value, raw, stored):
                 yield Blob(epoch, key, value)
 
     def with_entries(self, tokenizer: bytes, units: Iterable[bytes], version: int = FORMAT_VERSION) -> set[bytes]:
@@ -251,10 +253,24 @@ class Reads(ABC):
             if version in (None, key.version) and (tokenizer is None or key.tokenizer == tokenizer):
                 yield key
 
-    def blobs(self, keys: Iterable[Key]) -> Iterator[Blob | None]:
-        """`get` of each."""
+    def blobs(self, keys: Iterable[Key]) -> list[Blob | None]:
+        """`get` of each, all in one look at the store."""
+        with self._holding() as environments:
+            epochs = [environment.newest() for environment in environments]
+        found: list[Blob | None] = []
         for key in keys:
-            yield self.get(key)
+            raw = key.encode()
+            stored = stored_key(raw)
+            blob = None
+            for epoch in epochs:
+                value = epoch.txn.get(stored)
+                if value is not None and self._is_hit(value, raw, stored):
+                    blob = Blob(epoch, key, value)
+                    break
+            else:
+                self.reads.misses += 1
+            found.append(blob)
+        return found
 
     def _scan(self, prefix: bytes, after: bytes) -> Iterator[tuple[bytes, memoryview, Epoch]]:
         """Stored keys with this prefix, behind the encoded key `after`, in order, each once."""

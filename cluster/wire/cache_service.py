@@ -27,7 +27,7 @@ from gramary.cluster.wire.codec import (
     decode_keys,
     kind_of,
     messages,
-    single,
+    write_single,
 )
 from gramary.cluster.wire.errors import OK, InvalidRequest, code_of, make_status, status_of
 from gramary.cluster.wire.limits import ROOM_BYTES, WireLimits
@@ -231,12 +231,11 @@ def _add(results: Any, name: str, record: Record | None, room: int, zstd: bool) 
     if record is None:
         result.status.CopyFrom(NOT_FOUND)
         return room
-    chunk = single(record, zstd=zstd) if len(record.payload) + HEADER_ROOM <= room else None
-    if chunk is None:
+    fits = len(record.payload) + HEADER_ROOM <= room
+    if not fits or not write_single(chunk := getattr(result, name), record, zstd=zstd):
         result.status.CopyFrom(DEFERRED)
         return room
     result.status.CopyFrom(OK)
-    getattr(result, name).CopyFrom(chunk)
     return room - len(chunk.data) - HEADER_ROOM
 
 

@@ -53,11 +53,6 @@ def check_digest_function(value: int) -> None:
         )
 
 
-def payload_hash(data: bytes) -> pb.PayloadHash:
-    """The name of a payload."""
-    return pb.PayloadHash(hash=blake3(data).digest(), size_bytes=len(data))
-
-
 def decode_keys(encoded: Sequence[bytes], place: str, limits: WireLimits) -> list[Key]:
     """Keys of a request; raises `InvalidRequest`."""
     check_count(len(encoded), place, limits)
@@ -82,11 +77,12 @@ def check_count(count: int, place: str, limits: WireLimits) -> None:
         raise InvalidRequest(f"{place} has {count} items; send at most {limits.items} in one request", field=place)
 
 
-def header(record: Record) -> pb.RecordHeader:
-    """A record's header."""
-    return pb.RecordHeader(
-        key=record.key.encode(), payload=payload_hash(record.payload), cost_ns=record.cost_ns, mac=record.mac
-    )
+def _write_header(header: pb.RecordHeader, record: Record) -> None:
+    header.key = record.key.encode()
+    header.payload.hash = blake3(record.payload).digest()
+    header.payload.size_bytes = len(record.payload)
+    header.cost_ns = record.cost_ns
+    header.mac = record.mac
 
 
 def _parts(record: Record, zstd: bool, offset: int) -> Iterator[tuple[pb.RecordChunk, bytes | memoryview]]:
@@ -95,15 +91,12 @@ def _parts(record: Record, zstd: bool, offset: int) -> Iterator[tuple[pb.RecordC
     first = True
     while first or offset < len(payload):
         data: bytes | memoryview = payload[offset : offset + CHUNK_BYTES]
-        chunk = pb.RecordChunk(offset=offset, compressor=IDENTITY, plain_bytes=len(data))
+        chunk = pb.RecordChunk(offset=offset, plain_bytes=len(data))
         if first:
-            chunk.header.CopyFrom(header(record))
+            _write_header(chunk.header, record)
             first = False
         offset += len(data)
-        if zstd and len(data) >= WORTH_PACKING:
-            packed = _packer().compress(data)
-            if len(packed) < len(data):
-                data, chunk.compressor = packed, ZSTD
+        data, chunk.compressor = _packed(data, zstd)
         yield chunk, data
 
 
@@ -114,11 +107,22 @@ def chunks(record: Record, *, zstd: bool, offset: int = 0) -> Iterator[pb.Record
         yield chunk
 
 
-def single(record: Record, *, zstd: bool) -> pb.RecordChunk | None:
-    """A record as its only chunk; `None` if it is larger than one."""
+def write_single(chunk: pb.RecordChunk, record: Record, *, zstd: bool) -> bool:
+    """Write a record as its only chunk, in place in its message; `False` if it is larger than one."""
     if len(record.payload) > CHUNK_BYTES:
-        return None
-    return next(chunks(record, zstd=zstd))
+        return False
+    _write_header(chunk.header, record)
+    chunk.plain_bytes = len(record.payload)
+    chunk.data, chunk.compressor = _packed(record.payload, zstd)
+    return True
+
+
+def _packed(data: bytes | memoryview, zstd: bool) -> tuple[bytes | memoryview, pb.Compressor.ValueType]:
+    if zstd and len(data) >= WORTH_PACKING:
+        packed = _packer().compress(data)
+        if len(packed) < len(data):
+            return packed, ZSTD
+    return data, IDENTITY
 
 
 def messages(records: Iterable[Record], *, field: int, zstd: bool, offset: int = 0) -> Iterator[bytes]:
@@ -204,6 +208,10 @@ class Partial:
     held: int = 0
     """Bytes of `pieces`."""
 
+    def corrupt(self, message: str, reason: str) -> CorruptData:
+        """What is wrong with it, as an error."""
+        return CorruptData(message, key=self.key.encode().hex(), reason=reason)
+
 
 def held_bytes(partial: Partial | None) -> int:
     """How much of a record arrived."""
@@ -228,22 +236,21 @@ class Assembler:
         partial = self.partial
         if partial is None:
             raise CorruptData("a chunk came without its record's header", reason="order")
-        key = partial.key.encode().hex()
         if chunk.offset != partial.held:
-            raise CorruptData(f"a chunk begins at {chunk.offset}, not at {partial.held}", key=key, reason="order")
+            raise partial.corrupt(f"a chunk begins at {chunk.offset}, not at {partial.held}", "order")
         data = unpack(chunk)
         partial.held += len(data)
         if partial.held > partial.size:
-            raise CorruptData(f"more than the {partial.size} bytes announced arrived", key=key, reason="size")
+            raise partial.corrupt(f"more than the {partial.size} bytes announced arrived", "size")
         if partial.held < partial.size:
             if len(data) != CHUNK_BYTES:
-                raise CorruptData(f"a chunk of {len(data)} bytes that is not the last", key=key, reason="size")
+                raise partial.corrupt(f"a chunk of {len(data)} bytes that is not the last", "size")
             partial.pieces.append(data)
             return None
         payload = b"".join((*partial.pieces, data)) if partial.pieces else data
         self.partial = None
         if blake3(payload).digest() != partial.hash:
-            raise CorruptData("a payload does not have the hash announced", key=key, reason="hash")
+            raise partial.corrupt("a payload does not have the hash announced", "hash")
         return Record(partial.key, payload, partial.cost_ns, partial.mac)
 
     def _begin(self, chunk: pb.RecordChunk) -> Partial:

@@ -20,7 +20,7 @@ from gramary.cluster.wire.codec import (
     check_digest_function,
     check_digests,
     compressors,
-    single,
+    write_single,
 )
 from gramary.cluster.wire.errors import CorruptData, InvalidRequest, outcome_status
 from gramary.cluster.wire.limits import CHUNK_BYTES, MESSAGE_BYTES, ROOM_BYTES, WireLimits
@@ -91,9 +91,8 @@ class CompileService(compile_pb2_grpc.CompileServiceServicer):
                         break  # mask entries follow, and nobody waits for them here
         response, room = compile_pb2.CompileResponse(), ROOM_BYTES
         for index, source in enumerate(job.sources):
-            result = self._result(index, outcomes.get(index) or _forgotten(source.key), room)
-            room -= result.ByteSize()
-            response.results.append(result)
+            outcome = outcomes.get(index) or _forgotten(source.key)
+            room -= self._write(response.results.add(), index, outcome, room)
         return response
 
     async def CompileStream(  # noqa: N802
@@ -116,18 +115,23 @@ class CompileService(compile_pb2_grpc.CompileServiceServicer):
                     )
                 elif event.index in open_sources:
                     open_sources.discard(event.index)
-                    yield compile_pb2.CompileStreamResponse(result=self._result(event.index, event.outcome, ROOM_BYTES))
+                    yield self._message(event.index, event.outcome)
         for index in sorted(open_sources):
-            lost = _forgotten(job.sources[index].key)
-            yield compile_pb2.CompileStreamResponse(result=self._result(index, lost, ROOM_BYTES))
+            yield self._message(index, _forgotten(job.sources[index].key))
 
-    def _result(self, index: int, outcome: Outcome, room: int) -> compile_pb2.CompileResult:
-        result = compile_pb2.CompileResult(key=outcome.key, status=outcome_status(outcome), index=index)
+    def _message(self, index: int, outcome: Outcome) -> compile_pb2.CompileStreamResponse:
+        response = compile_pb2.CompileStreamResponse()
+        self._write(response.result, index, outcome, ROOM_BYTES)
+        return response
+
+    def _write(self, result: compile_pb2.CompileResult, index: int, outcome: Outcome, room: int) -> int:
+        """Write a result in place; a manifest for which `room` bytes are too few is left to be read. Returns the size."""
+        result.key, result.index = outcome.key, index
+        result.status.CopyFrom(outcome_status(outcome))
         if outcome.manifest is not None and len(outcome.manifest) + HEADER_ROOM <= room:
             key = Key(Kind.MANIFEST, outcome.key, version=self._node.info.format_version)
-            if (chunk := single(Record(key, outcome.manifest), zstd=False)) is not None:
-                result.manifest.CopyFrom(chunk)
-        return result
+            write_single(result.manifest, Record(key, outcome.manifest), zstd=False)
+        return int(result.ByteSize())
 
 
 def _forgotten(key: bytes) -> Outcome:
