@@ -15,7 +15,7 @@ from gramary.cluster.client.node_store import NodeStore
 from gramary.cluster.client.publisher import Publisher
 from gramary.cluster.credentials import Credentials
 from gramary.cluster.kernel import Source
-from gramary.cluster.records import Kind
+from gramary.cluster.records import Key, Kind
 from gramary.cluster.settings import Settings
 from gramary.cluster.wire.client import GrpcPeer
 from gramary.cluster.wire.configured import client_security, cluster_mac
@@ -171,23 +171,35 @@ class Client:
         return done
 
     def follow(self) -> None:
-        """From now on take over, in the background, whatever the node's agent commits."""
+        """From now on take over, in the background, whatever the node's agent commits: sources, and mask entries, which
+        follow behind the answers.
+        """
         if self._watching is None and self.ladder.nodes:
             self._watching = self._background.start(self._follow())
 
     async def _follow(self) -> None:
-        peer = self.ladder.nodes[0].peer
+        node = self.ladder.nodes[0]
+        tokenizers = [self.ladder.vocabulary.fingerprint]
         while True:
             try:
-                async for news in peer.watch(kinds=[Kind.MANIFEST]):
-                    number, units = await asyncio.to_thread(
-                        self.ladder.store.install_ahead, self.compiler.core, news.keys
-                    )
-                    self.ladder.stats.watched += number
-                    if units:
-                        self.ladder.offer_later(units)
+                await self.ladder.introduce(node)  # before the first request, which would wait for it
+                async for news in node.peer.watch(kinds=[Kind.MANIFEST, Kind.ENTRY], tokenizers=tokenizers):
+                    await self._take_over(node.peer, news.keys)
             except GramaryError:
                 await asyncio.sleep(1.0)
+
+    async def _take_over(self, peer: GrpcPeer, news: Sequence[Key]) -> None:
+        ladder = self.ladder
+        sources = [key for key in news if key.kind is Kind.MANIFEST and key.digest not in ladder.asked]
+        units = dict.fromkeys(key.digest for key in news if key.kind is Kind.ENTRY)
+        if sources:
+            number, fresh = await asyncio.to_thread(ladder.store.install_ahead, self.compiler.core, sources)
+            ladder.stats.watched += number
+            units.update(dict.fromkeys(fresh))
+        if units and ladder.store.reader is not None:
+            ladder.offer_later(list(units))
+        elif units:
+            await ladder.stream(peer, list(units))
 
     # Life.
 

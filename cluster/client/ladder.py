@@ -26,6 +26,7 @@ from gramary.compiler.errors import CompileError, GramaryError
 from gramary.runtime._core import Compiler as Core
 
 TIERS = ("process", "lmdb", "cluster", "local")
+MOST_ASKED = 1 << 14
 MOST_ERRORS = 1024
 ERROR_TTL_S = 60.0
 _log = get_logger("gramary.client")
@@ -116,6 +117,8 @@ class Ladder:
         self.wait_s, self.hedge_s = wait_s, hedge_s
         self.stats = ClientStats()
         self.errors = Errors()
+        self.asked: OrderedDict[bytes, None] = OrderedDict()
+        """Keys of the sources that the cluster was asked for last: what is told of them is no news here."""
         self._count = count
         self._fingerprint = vocabulary.fingerprint
 
@@ -140,6 +143,9 @@ class Ladder:
             return list(sources)
         wait_s = self.wait_s if within_s is None else max(0.0, min(self.wait_s, within_s))
         reason = "error"
+        self.asked.update((source.key, None) for source in sources)
+        while len(self.asked) > MOST_ASKED:
+            self.asked.popitem(last=False)
         try:
             peer, outcomes = await asyncio.wait_for(self._hedged(sources, wait_s), wait_s)
             left = await self._install(peer, sources, outcomes, wait_s)
@@ -206,10 +212,14 @@ class Ladder:
                 task.cancel()
         raise failure or PeerError(self.nodes[0].peer.name, "gave no answer")
 
-    async def _compile(self, node: Node, sources: Sequence[Source], wait_s: float) -> list[Outcome]:
+    async def introduce(self, node: Node) -> None:
+        """Have a node know the tokenizer; the first time that takes it tenths of a second."""
         if not node.registered:
             await node.peer.register_tokenizer(self._fingerprint, self.vocabulary.to_bytes())
             node.registered = True
+
+    async def _compile(self, node: Node, sources: Sequence[Source], wait_s: float) -> list[Outcome]:
+        await self.introduce(node)
         items = [SourceItem(source.key, source.kind, source.options, source.text) for source in sources]
         try:
             return await node.peer.compile_sources(items, tokenizers=[self._fingerprint], deadline_s=wait_s)
@@ -257,11 +267,11 @@ class Ladder:
         whole = [one for one in wanted if not absent or absent.isdisjoint(Manifest.parse(one[1]).units)]
         if whole:
             await asyncio.to_thread(self.core.install, whole, given)
-            self.background.start(self._stream(peer, [digest for digest, _ in given]))
+            self.background.start(self.stream(peer, [digest for digest, _ in given]))
         done = {source.key for source, _ in whole}
         return [source for source in left if source.key not in done]
 
-    async def _stream(self, peer: GrpcPeer, units: Sequence[bytes]) -> None:
+    async def stream(self, peer: GrpcPeer, units: Sequence[bytes]) -> None:
         """Bring the mask entries of units from a node that has them."""
         batch: list[tuple[bytes, bytes, bytes]] = []
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from gramary.cluster.client.client import Client
@@ -13,7 +12,7 @@ from gramary.compiler.compiler import Compiler
 from gramary.compiler.errors import GramaryError
 from gramary.runtime._core import CompiledGrammar
 from gramary.runtime.serving.options import WorkerOptions
-from gramary.runtime.serving.source import Compiled, CompileOptions, Kind, choices_of, compile_here
+from gramary.runtime.serving.source import Compiled, CompileOptions, Kind, Missing, choices_of, compile_here
 
 
 class WorkerSource:
@@ -30,36 +29,39 @@ class WorkerSource:
         """The compiler whose vocabulary the grammars are for."""
         return self.client.compiler
 
-    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | None:
-        """The grammar, if all of its sources are in memory."""
+    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | Missing | None:
+        """The grammar, if all of its sources are in memory; else those that are not."""
         try:
-            grammar, number, missing = self._known(kind, spec, options)
-            if missing:
-                return None
+            grammar, missing = self._known(kind, spec, options)
+            if missing.sources:
+                return missing
             grammar = grammar or compile_here(self.compiler, kind, spec, options)
         except (GramaryError, ValueError):
             return None
-        self.client.ladder.found(number)
+        self.client.ladder.found(missing.number)
         return Compiled(grammar, "process")
 
-    def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
+    def compile(
+        self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float, missing: Missing | None = None
+    ) -> Compiled:
         """The grammar of `spec`, and the dearest tier that was needed. Raises `CompileError`s."""
         grammar: CompiledGrammar | None = None
-        try:
-            grammar, number, missing = self._known(kind, spec, options)
-        except (GramaryError, ValueError):
-            number, missing = 0, []  # compiling says what is wrong with it
-        tier = "process" if number else "local"
-        self.client.ladder.found(number - len(missing))
-        if missing:
-            tier = self.client.ensure(missing, within_s=max(0.0, deadline - time.monotonic()))
+        if missing is None:
+            try:
+                grammar, missing = self._known(kind, spec, options)
+            except (GramaryError, ValueError):
+                missing = Missing(0, ())  # compiling says what is wrong with it
+        tier = "process" if missing.number else "local"
+        self.client.ladder.found(missing.number - len(missing.sources))
+        if missing.sources:
+            tier = self.client.ensure(missing.sources, within_s=max(0.0, deadline - time.monotonic()))
         return Compiled(grammar or compile_here(self.compiler, kind, spec, options), tier)
 
     def _known(
         self, kind: Kind, spec: str, options: CompileOptions
-    ) -> tuple[CompiledGrammar | None, int, Sequence[Source]]:
-        """The grammar, where finding out that everything is in memory makes it; how many sources a specification has,
-        as far as they can be shared; and those that are not in memory.
+    ) -> tuple[CompiledGrammar | None, Missing]:
+        """The grammar, where finding out that everything is in memory makes it; and what is not, of the sources that
+        can be shared.
         """
         how: dict[str, Any] = {
             "property_order": options.property_order,
@@ -68,7 +70,8 @@ class WorkerSource:
         }
         core = self.compiler.core
         if kind is Kind.STRUCTURAL_TAG:
-            return core.structural_tag_if_known(spec, **how, limits=options.limits)
+            grammar, number, missing = core.structural_tag_if_known(spec, **how, limits=options.limits)
+            return grammar, Missing(number, missing)
         if kind is Kind.JSON_SCHEMA:
             source = Source("json_schema", spec, **how)
         elif kind is Kind.REGEX:
@@ -77,7 +80,7 @@ class WorkerSource:
             source = Source.from_parts("ebnf", '{"root":"root"}', spec.encode())
         else:
             source = Source("choice", json.dumps(list(dict.fromkeys(choices_of(spec))), ensure_ascii=False))
-        return None, 1, core.missing_sources([source])
+        return None, Missing(1, core.missing_sources([source]))
 
     def warm(self) -> int:
         """Yesterday's sources and their mask entries from the node's store, and what every source shares."""

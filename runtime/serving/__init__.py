@@ -9,7 +9,7 @@ from gramary.runtime.serving.backend import RequestGrammar, ServingBackend
 from gramary.runtime.serving.metrics import WorkerCounts
 from gramary.runtime.serving.openai import grammar_for_request, structural_tag_for_request
 from gramary.runtime.serving.options import WorkerOptions
-from gramary.runtime.serving.source import Compiled, CompileOptions, GrammarSource, Kind, LocalSource
+from gramary.runtime.serving.source import Compiled, CompileOptions, GrammarSource, Kind, LocalSource, Missing
 
 __all__ = [
     "Admission",
@@ -18,6 +18,7 @@ __all__ = [
     "GrammarSource",
     "Kind",
     "LocalSource",
+    "Missing",
     "RequestGrammar",
     "ServingBackend",
     "WorkerCounts",

@@ -33,7 +33,7 @@ from gramary.runtime.serving.events import Events
 from gramary.runtime.serving.exposition import serve_counts
 from gramary.runtime.serving.metrics import WorkerCounts
 from gramary.runtime.serving.options import WorkerOptions
-from gramary.runtime.serving.source import Compiled, GrammarSource, Kind
+from gramary.runtime.serving.source import Compiled, GrammarSource, Kind, Missing
 
 _events = Events(__name__)
 
@@ -100,14 +100,15 @@ class ServingBackend:
         only when it is compiled, and raise its `CompileError`; otherwise it is compiled behind the returned object.
         """
         key = _key(kind, spec)
-        known = self._grammars.get(key)
+        known: CompiledGrammar | Missing | None = self._grammars.get(key)
         if known is not None:
             self.counts.compiled("process", 0)
         elif wait:
             known = self._at_hand(key, kind, spec)
-        if known is not None:
+        if isinstance(known, CompiledGrammar):
             return make(self, stop_token_ids, grammar=known)
-        future = self._grammars.joined(key, lambda: self._submit(key, kind, spec))
+        missing = known
+        future = self._grammars.joined(key, lambda: self._submit(key, kind, spec, missing))
         if not wait:
             return make(self, stop_token_ids, future=future)
         try:
@@ -120,12 +121,14 @@ class ServingBackend:
             raise
         return make(self, stop_token_ids, grammar=grammar)
 
-    def _at_hand(self, key: bytes, kind: Kind, spec: str) -> CompiledGrammar | None:
-        """The grammar, if look-ups are all that it takes: to hand those to another thread would take as long again."""
+    def _at_hand(self, key: bytes, kind: Kind, spec: str) -> CompiledGrammar | Missing | None:
+        """The grammar, if look-ups are all that it takes: to hand those to another thread would take as long again.
+        Else what was found to be missing.
+        """
         start = perf_counter_ns()
         found = self.source.at_hand(kind, spec, self.options.compile_options(seconds=self.options.quick_s))
-        if found is None:
-            return None
+        if not isinstance(found, Compiled):
+            return found
         self._keep(key, found, start)
         if self.options.prefetch_entries and not self._closed:
             with contextlib.suppress(RuntimeError):  # shut down meanwhile
@@ -145,7 +148,7 @@ class ServingBackend:
         if self._endpoint is not None:
             self._endpoint.close()
 
-    def _submit(self, key: bytes, kind: Kind, spec: str) -> Future[CompiledGrammar]:
+    def _submit(self, key: bytes, kind: Kind, spec: str, missing: Missing | None) -> Future[CompiledGrammar]:
         promise: Future[CompiledGrammar] = Future()
         asked = perf_counter_ns()
         deadline = time.monotonic() + self.options.compile_s
@@ -156,13 +159,13 @@ class ServingBackend:
             if self.options.prefetch_entries:  # nobody waits for it
                 compiled.grammar.prefetch(self.options.prefetch_entries)
 
-        def attempt(seconds: float, then: Callable[[float], object] | None) -> None:
+        def attempt(seconds: float, then: Callable[[float], object] | None, missing: Missing | None) -> None:
             try:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._closed:
                     raise _too_late(self.options.compile_s)
                 options = self.options.compile_options(seconds=min(seconds, left))
-                settle(self.source.compile(kind, spec, options, deadline=deadline))
+                settle(self.source.compile(kind, spec, options, deadline=deadline, missing=missing))
             except LimitExceeded as error:
                 if then is not None and error.limit == "seconds" and not self._closed:
                     self.counts.count("slow_compiles")
@@ -176,11 +179,11 @@ class ServingBackend:
 
         def slowly(seconds: float) -> None:
             try:
-                self._slow.submit(attempt, seconds, None)
+                self._slow.submit(attempt, seconds, None, None)
             except RuntimeError as error:  # shut down meanwhile
                 promise.set_exception(error)
 
-        self._quick.submit(attempt, self.options.quick_s, slowly)
+        self._quick.submit(attempt, self.options.quick_s, slowly, missing)
         return promise
 
 

@@ -7,6 +7,7 @@ peers and the cluster before it does the same.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from gramary.compiler.compiler import Compiler, PropertyOrder, Whitespace
 from gramary.compiler.errors import InvalidSchema
-from gramary.runtime._core import CompiledGrammar, Limits
+from gramary.runtime._core import CompiledGrammar, Limits, Source
 
 JSON_OBJECT_SCHEMA = '{"type": "object"}'
 """What "any JSON object" is as a schema."""
@@ -48,6 +49,13 @@ class Compiled(NamedTuple):
     tier: str
 
 
+class Missing(NamedTuple):
+    """What a look into memory found: a specification has so many sources, and these are not there."""
+
+    number: int
+    sources: Sequence[Source]
+
+
 class GrammarSource(Protocol):
     """Compiles specifications for one tokenizer. Used from many threads, never from an engine's own."""
 
@@ -55,13 +63,16 @@ class GrammarSource(Protocol):
     def compiler(self) -> Compiler:
         """The compiler whose vocabulary the grammars are for."""
 
-    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | None:
-        """The grammar of `spec` if putting it together is a matter of look-ups in memory, about a millisecond; never
-        waits, and raises nothing: what is wrong with `spec` is said by `compile`.
+    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | Missing | None:
+        """The grammar of `spec` if putting it together is a matter of look-ups in memory, about a millisecond; else
+        what is missing, if it is known. Never waits, and raises nothing: what is wrong with `spec` is said by `compile`.
         """
 
-    def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
+    def compile(
+        self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float, missing: Missing | None = None
+    ) -> Compiled:
         """The grammar of `spec`. `deadline`: on `time.monotonic()`'s clock, when an answer is no use any more.
+        `missing`: what `at_hand` told a moment ago, which need not be found out again.
 
         Raises `CompileError`s.
         """
@@ -121,10 +132,12 @@ class LocalSource:
     def compiler(self) -> Compiler:
         return self._compiler
 
-    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | None:
+    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | Missing | None:
         return None
 
-    def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
+    def compile(
+        self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float, missing: Missing | None = None
+    ) -> Compiled:
         return Compiled(compile_here(self._compiler, kind, spec, options), "local")
 
     def warm(self) -> int:

@@ -14,7 +14,15 @@ import pytest
 
 from gramary.compiler import Compiler, InvalidPattern, LimitExceeded, Tokenizer
 from gramary.runtime import tokens_of
-from gramary.runtime.serving import Compiled, CompileOptions, Kind, LocalSource, RequestGrammar, ServingBackend
+from gramary.runtime.serving import (
+    Compiled,
+    CompileOptions,
+    Kind,
+    LocalSource,
+    Missing,
+    RequestGrammar,
+    ServingBackend,
+)
 from gramary.runtime.serving.factory import open_source
 from gramary.runtime.serving.metrics import WorkerCounts
 from gramary.runtime.serving.options import WorkerOptions
@@ -31,7 +39,9 @@ class Gated(LocalSource):
         self.before = before
         self.asked: list[str] = []
 
-    def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
+    def compile(
+        self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float, missing: Missing | None = None
+    ) -> Compiled:
         self.asked.append(spec)
         self.before(spec, options)
         self.gate.wait(30)
@@ -45,12 +55,17 @@ class Remembering(LocalSource):
         super().__init__(compiler)
         self.compiled: dict[str, Compiled] = {}
         self.threads: list[str] = []
+        self.lacking: Missing | None = None
+        self.told: list[Missing | None] = []
 
-    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | None:
+    def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | Missing | None:
         self.threads.append(threading.current_thread().name)
-        return self.compiled.get(spec)
+        return self.compiled.get(spec, self.lacking)
 
-    def compile(self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float) -> Compiled:
+    def compile(
+        self, kind: Kind, spec: str, options: CompileOptions, *, deadline: float, missing: Missing | None = None
+    ) -> Compiled:
+        self.told.append(missing)
         found = super().compile(kind, spec, options, deadline=deadline)
         return self.compiled.setdefault(spec, Compiled(found.grammar, "process"))
 
@@ -345,5 +360,8 @@ def test_what_is_at_hand_is_put_together_where_it_was_asked_for(compiler: Compil
         assert tokens_of(rows[0]).tolist() == [ord("a")]
     me = threading.current_thread().name
     assert source.threads == [me, me]  # who does not wait has no time for look-ups either
-    assert backend.counts.snapshot()["compiles"]["process"]["count"] == 3
+    source.lacking = Missing(3, ())
+    backend.begin(Kind.REGEX, "cd", make=RequestGrammar)
+    assert source.told == [None, None, source.lacking]  # what was found out is not found out again
+    assert backend.counts.snapshot()["compiles"]["process"]["count"] == 4
     backend.close()
