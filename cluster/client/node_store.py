@@ -53,8 +53,8 @@ class NodeStore:
         if reader is None:
             return list(sources), []
         try:
-            manifests = [(source, reader.get(Key(Kind.MANIFEST, source.key))) for source in sources]
-            found = [(source, bytes(blob)) for source, blob in manifests if blob is not None]
+            blobs = reader.blobs([Key(Kind.MANIFEST, source.key) for source in sources])
+            found = [(source, bytes(blob)) for source, blob in zip(sources, blobs, strict=True) if blob is not None]
             units, absent = self._units(reader, core, [manifest for _, manifest in found])
         except (StoreError, ValueError, OSError) as error:
             _log.warning("store_read_failed", error=str(error))
@@ -71,8 +71,8 @@ class NodeStore:
     def _units(self, reader: Reads, core: Core, manifests: Sequence[bytes]) -> tuple[dict[bytes, bytes], set[bytes]]:
         units: dict[bytes, bytes] = {}
         absent: set[bytes] = set()
-        for digest in core.missing_units(manifests):
-            blob = reader.get(Key(Kind.UNIT, digest))
+        digests = core.missing_units(manifests)
+        for digest, blob in zip(digests, reader.blobs([Key(Kind.UNIT, digest) for digest in digests]), strict=True):
             if blob is None:
                 absent.add(digest)
             else:
@@ -122,8 +122,8 @@ class NodeStore:
         for start in range(0, len(keys), CHUNK):
             part = keys[start : start + CHUNK]
             try:
-                blobs = [(key.digest, reader.get(key)) for key in part]
-                found = [(key, bytes(blob)) for key, blob in blobs if blob is not None]
+                blobs = zip(part, reader.blobs(part), strict=True)
+                found = [(key.digest, bytes(blob)) for key, blob in blobs if blob is not None]
                 units, absent = self._units(reader, core, [manifest for _, manifest in found])
                 if absent:
                     found = [one for one in found if absent.isdisjoint(Manifest.parse(one[1]).units)]

@@ -2,8 +2,9 @@
 
 Tasks wait in lanes (one for lowering, one per tokenizer). A free worker takes as many tasks of one lane as its moving
 average says are 10 ms of work, since handing a batch over costs up to 1 ms. Somebody waits for lowering, nobody for
-entries: those get their turn when there is nothing to lower, and every few batches in any case. A lost worker is
-replaced; its batch goes back to the lanes without the task to blame, which is tried again alone.
+entries: those get their turn when there is nothing to lower, and every few batches in any case; a batch of them is cut
+short when there is something to lower. A lost worker is replaced; its batch goes back to the lanes without the task to
+blame, which is tried again alone.
 """
 
 from __future__ import annotations
@@ -142,6 +143,8 @@ class Dispatcher:
         self._queued = 0
         self._batches = 0
         self._running = 0
+        self._building: set[Worker] = set()
+        """Workers with batches of entries."""
         self._wake = asyncio.Condition()
         self._drivers: list[asyncio.Task[None]] = []
         self._tokenizers: dict[bytes, bytes | Path] = {}
@@ -161,6 +164,8 @@ class Dispatcher:
 
     async def register_tokenizer(self, fingerprint: bytes, vocabulary: bytes | Path) -> None:
         self._tokenizers.setdefault(fingerprint, vocabulary)
+        async with self._wake:
+            self._wake.notify_all()
 
     async def lower(
         self,
@@ -246,6 +251,9 @@ class Dispatcher:
             for pending in pendings:
                 self._lanes.setdefault(_lane(pending.task), deque()).append(pending)
             self._queued += len(pendings)
+            if LOWERING in self._lanes:
+                for worker in self._building:
+                    worker.cancel()
             self._wake.notify_all()
 
     def _answer_all(self, pendings: Iterable[_Pending], result: Result) -> None:
@@ -327,16 +335,17 @@ class Dispatcher:
     async def _drive(self, slot: int) -> None:
         """Keep one worker alive and at work, until closed."""
         worker: Worker | None = None
-        known: set[bytes] = set()
+        known: dict[bytes, bool] = {}
+        """The tokenizers that it was told, and whether it refused them."""
         failures = 0
         try:
             while not self._closed:
                 async with self._wake:
-                    while not self._lanes:
+                    while not self._lanes and (worker is None or self._tokenizers.keys() <= known.keys()):
                         await self._wake.wait()
                 if worker is None:
                     try:
-                        worker, known = await self._make(slot), set()
+                        worker, known = await self._make(slot), {}
                     except Exception as error:  # others may be started meanwhile, and this one later
                         failures += 1
                         self._last_failure = f"{type(error).__name__}: {error}"
@@ -344,8 +353,6 @@ class Dispatcher:
                         continue
                     failures, self._last_failure = 0, ""
                 batch = self._take()
-                if not batch:
-                    continue
                 taken = len(batch)
                 self._running += taken
                 try:
@@ -367,16 +374,21 @@ class Dispatcher:
             if worker is not None:
                 await asyncio.shield(worker.end())
 
-    async def _teach(self, worker: Worker, known: set[bytes], batch: Sequence[_Pending]) -> None:
-        for tokenizer in {p.task.tokenizer for p in batch if isinstance(p.task, BuildTask)} - known:
-            try:
-                await worker.learn(tokenizer, self._tokenizers[tokenizer])
-                known.add(tokenizer)
-            except WorkerLost:
-                raise
-            except Exception as error:
-                for pending in batch:
-                    self._answer(pending, failed(error))
+    async def _teach(self, worker: Worker, known: dict[bytes, bool], batch: Sequence[_Pending]) -> None:
+        """Have a worker know the tokenizers of a batch; one that has nothing to do learns whatever there is, since that
+        takes tenths of a second, for which the first who needs it, and all behind, would wait.
+        """
+        needed = {p.task.tokenizer for p in batch if isinstance(p.task, BuildTask)}
+        for tokenizer in needed if batch else self._tokenizers.keys() - known.keys():
+            if known.get(tokenizer, True):  # not tried yet, or refused, which may have been a file that was not there
+                known[tokenizer] = False
+                try:
+                    await worker.learn(tokenizer, self._tokenizers[tokenizer])
+                except WorkerLost:
+                    raise
+                except Exception as error:  # told to who needs it
+                    known[tokenizer] = True
+                    self._answer_all(batch, failed(error))
 
     async def _run(self, worker: Worker, batch: list[_Pending]) -> None:
         loop = asyncio.get_running_loop()
@@ -407,6 +419,8 @@ class Dispatcher:
         calls = {pending.call for pending in batch}
         for call in calls:
             call.on_end.add(ended)
+        if isinstance(batch[0].task, BuildTask):
+            self._building.add(worker)
         self._stats.batches += 1
         tasks = Batch(tuple(p.task for p in batch), tuple(p.deadline - now for p in batch))
         running = asyncio.create_task(worker.run(tasks, done))
@@ -422,6 +436,7 @@ class Dispatcher:
             unanswered = [batch[i] for i in open_]
             self._put_back(unanswered)
         finally:
+            self._building.discard(worker)
             for call in calls:
                 call.on_end.discard(ended)
             waiting.cancel()

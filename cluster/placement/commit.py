@@ -39,26 +39,33 @@ class Committer:
         What cannot be settled by then (nobody can be asked, somebody holds it) is stored here and published later.
         """
         units = self._absent(sources)
+        manifests = _manifests(sources)
 
         async def build(granted: Mapping[bytes, str]) -> set[bytes]:
             replicated = await self._at_replicas(granted)
+            # One commit here for what was granted and, of the manifests, those that need nothing else.
+            whole = [key for key, one in sources.items() if all(d in granted or d not in units for d, _ in one.units)]
+            await self._store.put([*(units[d] for d in granted), *(manifests.pop(k) for k in whole if k in manifests)])
             committed = await self._delivery.deliver(granted, {digest: [units[digest]] for digest in granted})
             self._stats.units_compiled += len(committed - replicated)
             self._stats.units_repaired += len(committed & replicated)
             return committed
 
         left = await self._claims.settle({digest: digest for digest in units}, build, end)
-        manifests = await self._store_here(sources, units)
+        lacking = self._store.missing([record.key for record in units.values()])
+        rest = [*(units[key.digest] for key in lacking), *manifests.values()]
+        if rest:  # what others built or hold
+            await self._store.put(rest)
         self._stats.units_unclaimed += len(left)
         self._delivery.publish_later(Key(Kind.UNIT, digest) for digest in left)
-        await self._delivery.replicate(manifests)
+        await self._delivery.replicate(list(_manifests(sources).values()))
 
     async def commit_alone(self, sources: Mapping[bytes, Lowered]) -> None:
         """Store what was compiled without the cluster's knowledge, to be published when it can be asked again."""
-        units = self._absent(sources)
-        manifests = await self._store_here(sources, units)
-        self._stats.units_unclaimed += len(units)
-        self._delivery.publish_later(record.key for record in (*units.values(), *manifests))
+        records = [*self._absent(sources).values(), *_manifests(sources).values()]
+        await self._store.put(records)
+        self._stats.units_unclaimed += len(records) - len(sources)
+        self._delivery.publish_later(record.key for record in records)
 
     def _absent(self, sources: Mapping[bytes, Lowered]) -> dict[bytes, Record]:
         """The units of these sources that are not stored here."""
@@ -69,13 +76,6 @@ class Committer:
         self._membership.rank(absent)
         costs = _costs(sources.values(), set(absent))
         return {digest: Record(Key(Kind.UNIT, digest), units[digest], costs.get(digest, 0)) for digest in absent}
-
-    async def _store_here(self, sources: Mapping[bytes, Lowered], units: Mapping[bytes, Record]) -> list[Record]:
-        """Units that are not here yet, and the manifests, in one commit; returns the manifests."""
-        lacking = self._store.missing([record.key for record in units.values()])
-        manifests = [Record(Key(Kind.MANIFEST, key), one.manifest, one.cost_ns) for key, one in sources.items()]
-        await self._store.put([*(units[key.digest] for key in lacking), *manifests])
-        return manifests
 
     async def _at_replicas(self, granted: Mapping[bytes, str]) -> set[bytes]:
         """Those that the owner lacks but another of their nodes has: an owner that is new, or was away."""
@@ -94,6 +94,10 @@ class Committer:
             return set(digests) - {key.digest for key in missing}
 
         return set().union(*await asyncio.gather(*(ask(n, d) for n, d in groups.items())))
+
+
+def _manifests(sources: Mapping[bytes, Lowered]) -> dict[bytes, Record]:
+    return {key: Record(Key(Kind.MANIFEST, key), one.manifest, one.cost_ns) for key, one in sources.items()}
 
 
 def _costs(sources: Collection[Lowered], absent: set[bytes]) -> dict[bytes, int]:

@@ -29,8 +29,8 @@ class Delivery:
         return len(self._unpublished)
 
     async def deliver(self, owners: Mapping[bytes, str], records: Mapping[bytes, Sequence[Record]]) -> set[bytes]:
-        """Put each unit's records to its owner and replicas, one message a node; returns the units that one of them at
-        least took.
+        """Put each unit's records, which are stored here, to its owner and replicas, one message a node; returns the
+        units that one of them at least has.
         """
         groups: dict[str, list[Record]] = defaultdict(list)
         targets: dict[bytes, list[str]] = {}
@@ -38,8 +38,10 @@ class Delivery:
             nodes = self._membership.reachable(digest, self._settings.replicas)
             targets[digest] = [owner, *(node for node in nodes if node != owner)][: self._settings.replicas]
             for node in targets[digest]:
-                groups[node].extend(records[digest])
+                if node != self._membership.me:
+                    groups[node].extend(records[digest])
         took = dict(zip(groups, await asyncio.gather(*(self._put(n, rs) for n, rs in groups.items())), strict=True))
+        took[self._membership.me] = True
         committed = set()
         for digest, nodes in targets.items():
             good = [node for node in nodes if took.get(node, not records[digest])]

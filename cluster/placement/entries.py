@@ -26,7 +26,7 @@ from gramary.compiler.errors import GramaryError
 MOST_KNOWN_SHARDS = 1 << 18
 MOST_WANTED = 1 << 14
 """Sources whose entries wait to be seen to; those of more are left to first use."""
-SOURCES_PER_TASK = 16
+SOURCES_PER_TASK = 8
 """Sources whose entries are built in one task of the executor."""
 
 Closure = tuple[bytes, ...]
@@ -129,14 +129,13 @@ class Entries:
         async def build(granted: Mapping[bytes, str]) -> set[bytes]:
             names = {claims[name]: name for name in granted}
             shards: dict[bytes, list[Record]] = {unit: [] for unit in names}
-            for record in await self._build(closures, tokenizer, set(names), end):
+            records = await self._build(closures, tokenizer, set(names), end)
+            for record in records:
                 shards[record.key.digest].append(record)
+            if records:
+                await self._store.put(records)
             owners = {claims[name]: owner for name, owner in granted.items()}
             committed = await self._delivery.deliver(owners, shards)
-            records = {record.key: record for shard in shards.values() for record in shard}
-            lacking = self._store.missing(list(records))
-            if lacking:
-                await self._store.put([records[key] for key in lacking])
             full = {unit for unit in committed if shards[unit]}
             self._stats.shards_compiled += len(full)
             self._stats.shards_empty += len(committed) - len(full)
