@@ -50,7 +50,8 @@ class Packed:
     __slots__ = ()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), tuple(getattr(self, name) for name in self.__slots__)
+        names: tuple[str, ...] = type(self).__slots__
+        return type(self), tuple(getattr(self, name) for name in names)
 
 
 class ClaimState(Enum):

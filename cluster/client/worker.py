@@ -57,9 +57,7 @@ class WorkerSource:
             tier = self.client.ensure(missing.sources, within_s=max(0.0, deadline - time.monotonic()))
         return Compiled(grammar or compile_here(self.compiler, kind, spec, options), tier)
 
-    def _known(
-        self, kind: Kind, spec: str, options: CompileOptions
-    ) -> tuple[CompiledGrammar | None, Missing]:
+    def _known(self, kind: Kind, spec: str, options: CompileOptions) -> tuple[CompiledGrammar | None, Missing]:
         """The grammar, where finding out that everything is in memory makes it; and what is not, of the sources that
         can be shared.
         """

@@ -64,9 +64,7 @@ def main(fd: int, bench_name: str) -> None:
         idle.set()
         wire.send("finished")
 
-    watched = Watched(
-        bench, done=lambda answers, running: wire.send("done", answers, running), finished=finished
-    )
+    watched = Watched(bench, done=lambda answers, running: wire.send("done", answers, running), finished=finished)
     collecting.settle()
     wire.send("ready")
     while True:

@@ -43,8 +43,8 @@ from gramary.cluster.records import Key, Kind, Record
 BATCH_S = 0.010
 """A batch is at least this much work, while there is enough of it ..."""
 MOST_BATCH_S = 0.100
-"""... and at most this much, so that a lost worker loses little. One of entries has no more than `BATCH_S`: what is to be
-lowered waits for it."""
+"""... and at most this much, so that a lost worker loses little. One of entries has no more than `BATCH_S`: what is to
+be lowered waits for it."""
 TURNS = 8
 """Every so many batches one is of entries, however much there is to lower."""
 MOST_ATTEMPTS = 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,7 +37,7 @@ class _Thread:
 
     async def run(self, batch: Batch, done: Callable[[int, Result], None]) -> None:
         loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
+        ended: asyncio.Future[None] = loop.create_future()
 
         def call(function: Callable[..., None], *arguments: object) -> None:
             if not loop.is_closed():
@@ -49,12 +48,11 @@ class _Thread:
                 done(index, result)
 
         watched = self._watched = Watched(
-            self._bench, done=lambda answers, _: call(hand_on, answers), finished=lambda: call(ended.set)
+            self._bench, done=lambda answers, _: call(hand_on, answers), finished=lambda: call(ended.set_result, None)
         )
         watched.start(batch)
-        while not ended.is_set():
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(ended.wait(), TICK_S)
+        while not ended.done():
+            await asyncio.wait((ended,), timeout=TICK_S)
             watched.tell()
 
     def cancel(self) -> None:

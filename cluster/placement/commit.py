@@ -1,5 +1,5 @@
-"""From lowered sources to committed ones: claim new units at their owners, put them to owner and replica, store them here
-with their manifests.
+"""From lowered sources to committed ones: claim new units at their owners, store them here with their manifests, and
+put them to owner and replica.
 """
 
 from __future__ import annotations

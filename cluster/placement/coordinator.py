@@ -50,10 +50,10 @@ class Coordinator:
         self.claims = Claims(membership, self.settings, self.stats)
         self.delivery = Delivery(membership, store, self.settings, self.stats)
         self.committer = Committer(membership, store, self.claims, self.delivery, self.settings, self.stats)
-        self.flights = Flights(
-            store, executor, self.fetcher, self.committer, manifest_units, self.settings, self.stats
+        self.flights = Flights(store, executor, self.fetcher, self.committer, manifest_units, self.settings, self.stats)
+        self.entries = Entries(
+            store, executor, self.fetcher, self.claims, self.delivery, manifest_units, self.settings, self.stats
         )
-        self.entries = Entries(store, executor, self.fetcher, self.claims, self.delivery, self.settings, self.stats)
         self.peer = LocalPeer(membership.me, store, self.flights.compile_owned)
         membership.serve_locally(self.peer)
 
@@ -78,8 +78,7 @@ class Coordinator:
         for outcome in await self._through(orders, left, share_end, end):
             outcomes[outcome.key] = outcome
             self.flights.errors.remember(outcome)
-        closures = (self.flights.units_of(outcome.manifest) for outcome in outcomes.values())
-        self.entries.want([tuple(units) for units in closures if units is not None], tokenizers)
+        self.entries.want([o.manifest for o in outcomes.values() if o.manifest is not None], tokenizers)
         return [outcomes.get(source.key) or late(source.key) for source in sources]
 
     async def fetch(self, keys: Sequence[Key], *, deadline_s: float = 2.0) -> dict[Key, Record]:

@@ -1,16 +1,16 @@
 """Mask entries, behind the answers: a request is answered when its units are stored, and nobody waits for entries.
 
-What is wanted for a tokenizer is gathered for a moment; then, for all of it together, entries are brought from the nodes
-that have them, and those that nobody has are claimed, built once in the cluster, and put to their units' owners and
-replicas. The claim's name is `shard_claim(unit, tokenizer)`, and it is claimed at the unit's owner. Whoever needs an
-entry before it is there builds it by itself.
+What is wanted for a tokenizer is gathered for a moment; then, for all of it together, entries are brought from the
+nodes that have them, and those that nobody has are claimed, built once in the cluster, and put to their units' owners
+and replicas. The claim's name is `shard_claim(unit, tokenizer)`, and it is claimed at the unit's owner. Whoever needs
+an entry before it is there builds it by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from blake3 import blake3
@@ -29,7 +29,7 @@ MOST_WANTED = 1 << 14
 SOURCES_PER_TASK = 8
 """Sources whose entries are built in one task of the executor."""
 
-Closure = tuple[bytes, ...]
+Closure = list[bytes]
 """The units of one source, each after those that it refers to."""
 
 
@@ -41,7 +41,7 @@ def shard_claim(unit: bytes, tokenizer: bytes) -> bytes:
 @dataclass(slots=True, eq=False)
 class _Batch:
     done: asyncio.Future[None]
-    closures: dict[bytes, dict[Closure, None]] = field(default_factory=dict)
+    manifests: dict[bytes, dict[bytes, None]] = field(default_factory=dict)
     """By tokenizer."""
     size: int = 0
 
@@ -56,10 +56,11 @@ class Entries:
         fetcher: Fetcher,
         claims: Claims,
         delivery: Delivery,
+        units_of: Callable[[bytes], list[bytes]],
         settings: Settings,
         stats: PlacementStats,
     ) -> None:
-        self._store, self._executor, self._fetcher = store, executor, fetcher
+        self._store, self._executor, self._fetcher, self._units_of = store, executor, fetcher, units_of
         self._claims, self._delivery, self._settings, self._stats = claims, delivery, settings, stats
         self._known: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
         """(unit, tokenizer) whose entries are here, or were not worth building."""
@@ -67,18 +68,15 @@ class Entries:
         self._current: _Batch | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def want(self, closures: Sequence[Closure], tokenizers: Sequence[bytes]) -> None:
-        """Have the entries of these sources, whose units are stored here; returns at once."""
+    def want(self, manifests: Sequence[bytes], tokenizers: Sequence[bytes]) -> None:
+        """Have the entries of sources with these manifests, whose units are stored here; returns at once."""
         for tokenizer in tokenizers:
-            new = [one for one in closures if not all((unit, tokenizer) in self._known for unit in one)]
-            if not new:
-                continue
             if self._gathering is None:
                 self._gathering = _Batch(asyncio.get_running_loop().create_future())
             batch = self._gathering
-            wanted = batch.closures.setdefault(tokenizer, {})
+            wanted = batch.manifests.setdefault(tokenizer, {})
             before = len(wanted)
-            wanted.update(dict.fromkeys(new[: MOST_WANTED - batch.size]))
+            wanted.update(dict.fromkeys(manifests[: MOST_WANTED - batch.size]))
             batch.size += len(wanted) - before
         if self._gathering is not None and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._run())
@@ -110,9 +108,9 @@ class Entries:
 
     async def _see_to(self, batch: _Batch) -> None:
         end = asyncio.get_running_loop().time() + self._settings.entries_s
-        for tokenizer, closures in batch.closures.items():
+        for tokenizer, manifests in batch.manifests.items():
             try:
-                await self._ensure(tokenizer, list(closures), end)
+                await self._ensure(tokenizer, [self._units_of(one) for one in manifests], end)
             except GramaryError:  # a full disk, say
                 self._stats.entries_failed += 1
 
@@ -120,6 +118,8 @@ class Entries:
         """Have the entries of these units built once in the cluster, and bring them."""
         units = dict.fromkeys(unit for closure in closures for unit in closure)
         unknown = [unit for unit in units if (unit, tokenizer) not in self._known]
+        if not unknown:
+            return
         here = self._store.with_entries(tokenizer, unknown)
         needed = [unit for unit in unknown if unit not in here]
         found = await self._fetcher.shards(tokenizer, needed, end=end) if needed else {}

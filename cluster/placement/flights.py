@@ -18,7 +18,7 @@ from gramary.cluster.peer import Outcome, SourceItem
 from gramary.cluster.placement.commit import Committer
 from gramary.cluster.placement.fetch import Fetcher
 from gramary.cluster.placement.settings import LocalStore, PlacementStats, Settings, left_of
-from gramary.cluster.records import Key, Kind, Record
+from gramary.cluster.records import Key, Kind
 from gramary.compiler.errors import GramaryError
 
 MOST_ERRORS = 4096
@@ -30,10 +30,18 @@ ManifestUnits = Callable[[bytes], list[bytes]]
 
 
 @dataclass(slots=True, eq=False)
+class _Waiter:
+    """A request that waits for flights, its own and joined ones."""
+
+    landed: asyncio.Future[None]
+    left: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class _Flight:
     group: _Group
-    future: asyncio.Future[Outcome]
-    waiting: int = 0
+    outcome: Outcome | None = None
+    waiters: set[_Waiter] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -166,26 +174,21 @@ class Flights:
         for start in range(0, len(new), self._settings.group):
             part = new[start : start + self._settings.group]
             group = _Group()
-            group.flights = {source.key: _Flight(group, loop.create_future()) for source in part}
+            group.flights = {source.key: _Flight(group) for source in part}
             self._flights |= group.flights
             joined |= group.flights
             group.task = asyncio.create_task(self._run(part, group, end))
+        waiter = _Waiter(loop.create_future(), len(joined))
         for flight in joined.values():
-            flight.waiting += 1
+            flight.waiters.add(waiter)
         try:
-            left = max(0.0, end - loop.time())
-            await asyncio.wait([flight.future for flight in joined.values()], timeout=left)
-            return [
-                flight.future.result() if flight.future.done() and not flight.future.cancelled() else late(key)
-                for key, flight in joined.items()
-            ]
+            await asyncio.wait((waiter.landed,), timeout=max(0.0, end - loop.time()))
+            return [flight.outcome or late(key) for key, flight in joined.items()]
         finally:
-            groups = set()
             for flight in joined.values():
-                flight.waiting -= 1
-                groups.add(flight.group)
-            for group in groups:
-                if group.task is not None and not any(f.waiting for f in group.flights.values()):
+                flight.waiters.discard(waiter)
+            for group in {flight.group for flight in joined.values()}:
+                if group.task is not None and not any(f.waiters for f in group.flights.values()):
                     group.task.cancel()  # does nothing if it is done
 
     async def _run(self, sources: Sequence[SourceItem], group: _Group, end: float) -> None:
@@ -237,10 +240,15 @@ class Flights:
             self._land(key, group, Outcome(key, result.manifest))
 
     def _land(self, key: bytes, group: _Group, outcome: Outcome) -> None:
-        future = group.flights[key].future
-        if not future.done():
-            future.set_result(outcome)
-            self.errors.remember(outcome)
+        flight = group.flights[key]
+        if flight.outcome is not None:
+            return
+        flight.outcome = outcome
+        self.errors.remember(outcome)
+        for waiter in flight.waiters:
+            waiter.left -= 1
+            if not waiter.left and not waiter.landed.done():
+                waiter.landed.set_result(None)
 
     async def compile_alone(self, sources: Sequence[SourceItem], end: float) -> list[Outcome]:
         """Compile without asking anybody, for when nobody answers; what comes of it is published later."""

@@ -48,7 +48,7 @@ class Ring:
         return self._remembered[digest][:k]
 
     def rank(self, digests: Iterable[bytes]) -> None:
-        """Compute the orders of many digests, of which `owners` will be asked: together they cost little more than one."""
+        """Compute the orders of digests about which `owners` will be asked: together they cost little more than one."""
         new = [] if len(self.nodes) <= 1 else [digest for digest in digests if digest not in self._remembered]
         self._remembered.update(zip(new, self._orders(new, KEPT) if new else (), strict=True))
         while len(self._remembered) > max(MOST_REMEMBERED, len(new)):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gramary.cluster.records import Record
-from gramary.cluster.store.layout import encode_value, page_bytes_of, stored_key
+from gramary.cluster.store.layout import encode_value, group_of, page_bytes_of, stored_key
 
 _BATCH_VALUES = 1024
 _BATCH_BYTES = 32 << 20
@@ -24,11 +24,10 @@ class Encoded(NamedTuple):
     stored: bytes
     """The key in LMDB."""
     value: bytes
-
-    @property
-    def page_bytes(self) -> int:
-        """Of LMDB's pages, roughly."""
-        return page_bytes_of(self.stored, len(self.value))
+    page_bytes: int
+    """Of LMDB's pages, roughly."""
+    group: bytes
+    """What it is evicted with."""
 
 
 def batches(records: Iterable[Record]) -> Iterator[list[Encoded]]:
@@ -39,7 +38,7 @@ def batches(records: Iterable[Record]) -> Iterator[list[Encoded]]:
         raw = record.key.encode()
         stored = stored_key(raw)
         value = encode_value(record, raw, stored)
-        batch.append(Encoded(record, raw, stored, value))
+        batch.append(Encoded(record, raw, stored, value, page_bytes_of(stored, len(value)), group_of(stored)))
         size += len(value)
         if size >= _BATCH_BYTES or len(batch) >= _BATCH_VALUES:
             yield batch

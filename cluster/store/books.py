@@ -118,9 +118,8 @@ class Changes:
         self._removing = removing
         self._figures: dict[bytes, Group] = {}
 
-    def note(self, stored: bytes, size: int, cost_ns: int, count: int) -> None:
-        """A value takes so much more, or less."""
-        group = group_of(stored)
+    def note(self, group: bytes, size: int, cost_ns: int, count: int) -> None:
+        """A value of a group takes so much more, or less."""
         figures = self._figures.get(group)
         if figures is None:
             old = self._ledger.groups.get(group)

@@ -189,7 +189,7 @@ class LiveStore(Reads):
                 for item in batch:
                     if txn.put(item.stored, item.value, overwrite=False):
                         new.append(item)
-                        changes.note(item.stored, item.page_bytes, item.record.cost_ns, 1)
+                        changes.note(item.group, item.page_bytes, item.record.cost_ns, 1)
                         continue
                     there = txn.get(item.stored, default=b"")
                     verdict = self._compare(there, item)
@@ -197,7 +197,7 @@ class LiveStore(Reads):
                         known += 1
                     elif verdict == "damaged":
                         healed += 1
-                        changes.note(item.stored, item.page_bytes - page_bytes_of(item.stored, len(there)), 0, 0)
+                        changes.note(item.group, item.page_bytes - page_bytes_of(item.stored, len(there)), 0, 0)
                         txn.put(item.stored, item.value)
                     else:
                         conflicts.append(item.record.key)
@@ -207,16 +207,15 @@ class LiveStore(Reads):
             raise
         self._committed(environment)
         for item in new:
-            group = group_of(item.stored)
-            self.ledger.add(group, item.page_bytes, item.record.cost_ns, now)
+            self.ledger.add(item.group, item.page_bytes, item.record.cost_ns, now)
             self._checked.add(item.stored)
             self._damaged.pop(item.stored, None)
             if self.unsealed is not None:
                 self.unsealed.add(item.stored)
             if item.record.key.kind is Kind.MANIFEST:
-                self._books.pin(group, item.record.payload)
+                self._books.pin(item.group, item.record.payload)
         for item in batch:
-            self._books.use(group_of(item.stored), now)
+            self._books.use(item.group, now)
         self.counters.stored += len(new)
         self.counters.stored_bytes += sum(len(item.record.payload) for item in new)
         self.counters.known += known
@@ -334,7 +333,7 @@ class LiveStore(Reads):
                     continue
                 size, cost_ns = page_bytes_of(stored, len(value)), int.from_bytes(value[16:24], "little")
                 gone.append((stored, size, cost_ns))
-                changes.note(stored, -size, -cost_ns, -1)
+                changes.note(group_of(stored), -size, -cost_ns, -1)
                 txn.delete(stored)
             changes.write(txn, environment.groups)
         self._committed(environment)

@@ -113,7 +113,8 @@ def write_single(chunk: pb.RecordChunk, record: Record, *, zstd: bool) -> bool:
         return False
     _write_header(chunk.header, record)
     chunk.plain_bytes = len(record.payload)
-    chunk.data, chunk.compressor = _packed(record.payload, zstd)
+    data, chunk.compressor = _packed(record.payload, zstd)
+    chunk.data = bytes(data)
     return True
 
 

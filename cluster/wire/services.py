@@ -125,7 +125,7 @@ class CompileService(compile_pb2_grpc.CompileServiceServicer):
         return response
 
     def _write(self, result: compile_pb2.CompileResult, index: int, outcome: Outcome, room: int) -> int:
-        """Write a result in place; a manifest for which `room` bytes are too few is left to be read. Returns the size."""
+        """Write a result in place, without a manifest for which `room` bytes are too few. Returns its size."""
         result.key, result.index = outcome.key, index
         result.status.CopyFrom(outcome_status(outcome))
         if outcome.manifest is not None and len(outcome.manifest) + HEADER_ROOM <= room:

@@ -65,7 +65,7 @@ class GrammarSource(Protocol):
 
     def at_hand(self, kind: Kind, spec: str, options: CompileOptions) -> Compiled | Missing | None:
         """The grammar of `spec` if putting it together is a matter of look-ups in memory, about a millisecond; else
-        what is missing, if it is known. Never waits, and raises nothing: what is wrong with `spec` is said by `compile`.
+        what is missing, if that is known. Never waits, and raises nothing: `compile` says what is wrong with `spec`.
         """
 
     def compile(

@@ -96,6 +96,29 @@ def test_compiling_with_progress(tmp_path: Path) -> None:
         assert all(unit.digest in stored and unit.name for unit in slowest)
 
 
+def test_entries_follow_behind_answers(tmp_path: Path) -> None:
+    with agents(tmp_path, 1) as nodes:
+        [agent] = nodes.agents
+        items = [item(schema("behind", n)) for n in range(30)]
+        fingerprint = VOCABULARY.fingerprint
+
+        async def check() -> None:
+            async with GrpcPeer(nodes.addresses[0]) as peer:
+                await peer.register_tokenizer(fingerprint, VOCABULARY.to_bytes())
+                assert all(o.manifest for o in await peer.compile_sources(items, tokenizers=[fingerprint], deadline_s=60))
+                assert not list(agent.store.live.keys(Kind.ENTRY)), "nobody waited for them"
+                # Who listens to the end, waits for them.
+                async for event in peer.compile_events(items, tokenizers=[fingerprint], deadline_s=60):
+                    last = event
+                assert isinstance(last, Progress)
+                assert list(agent.store.live.keys(Kind.ENTRY))
+
+        asyncio.run(check())
+        stats = agent.coordinator.stats
+        assert stats.shards_compiled + stats.shards_empty == stats.units_compiled
+        assert stats.entries_failed == 0
+
+
 # Commands
 
 

@@ -239,10 +239,25 @@ def test_following_what_others_compile(nodes: Nodes) -> None:
             time.sleep(0.1)
             number += 1
         assert watcher.stats.watched
+        while not watcher.stats.entries_offered and time.monotonic() < until:  # they follow behind the answers
+            time.sleep(0.05)
+        assert watcher.stats.entries_offered
         source = watcher.source_of_schema(schema("follow", number - 1))
         while watcher.compiler.core.missing_sources([source]) and time.monotonic() < until:
             time.sleep(0.05)
         assert watcher.ensure([source]) == "process"
+
+
+def test_following_without_a_store(nodes: Nodes) -> None:
+    with client_of(nodes.addresses[0]) as client:
+        client.follow()
+        until = time.monotonic() + 20
+        number = 0
+        while not client.stats.entries_offered and time.monotonic() < until:
+            client.compile_json_schema(schema("afar", number))
+            time.sleep(0.1)
+            number += 1
+        assert client.stats.entries_offered
 
 
 # Publishing

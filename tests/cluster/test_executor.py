@@ -73,6 +73,47 @@ def test_answers_are_in_order(kind: str) -> None:
     with_executor(kind, body)
 
 
+def test_answers_are_told_as_they_come(kind: str) -> None:
+    async def body(executor: Dispatcher) -> None:
+        told: list[tuple[int, Lowered | Failed]] = []
+        quick = asyncio.Event()
+
+        def done(index: int, result: Lowered | Failed) -> None:
+            told.append((index, result))
+            if len(told) == 20:
+                quick.set()
+
+        sources = [source(str(i)) for i in range(20)] + [source("slow", sleep=1.0)]
+        await executor.lower([source("warm")])
+        lowering = asyncio.create_task(executor.lower(sources, done=done))
+        if kind != "ray":  # an actor answers a batch as a whole
+            await asyncio.wait_for(quick.wait(), 30)
+            assert not lowering.done(), "nobody waits for the slowest"
+        results = await lowering
+        assert [result for _, result in sorted(told, key=lambda one: one[0])] == results
+
+    with_executor(kind, body)
+
+
+def test_lowering_goes_before_entries(kind: str) -> None:
+    if kind == "ray":
+        pytest.skip("timing")
+
+    async def body(executor: Dispatcher) -> None:
+        await executor.register_tokenizer(TOKENIZER, VOCABULARY)
+        await asyncio.gather(*(executor.lower([source(f"warm-{i}")]) for i in range(2)))
+        names = [f"slow-{i}" for i in range(60)]
+        closure = {digest(name): unit_bytes(name) for name in names}
+        building = [asyncio.create_task(executor.build(TOKENIZER, closure, [digest(name)])) for name in names]
+        await asyncio.sleep(0.15)
+        (result,) = await executor.lower([source("a")])
+        assert is_lowered(result, "a")
+        assert sum(not task.done() for task in building) > 20, "a batch of entries was cut short"
+        assert all(len(records) == 2 for records in await asyncio.gather(*building)), "and done in the end"
+
+    with_executor(kind, body)
+
+
 def test_entries(kind: str, tmp_path: Path) -> None:
     async def body(executor: Dispatcher) -> None:
         closure = {digest(name): unit_bytes(name) for name in ("a", "b")}

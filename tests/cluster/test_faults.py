@@ -334,6 +334,7 @@ def test_a_peer_that_lies(tmp_path: Path, how: str) -> None:
             assert accepts(client.compile_json_schema(schema("lie", number)), example("lie", number))
         assert (client.stats.cluster, client.stats.fallbacks) == (4, {})
         assert liar.jobs  # it was asked
+        nodes.run(agent.coordinator.entries.settled())
         stored = agent.store.get(list(agent.store.live.keys(Kind.UNIT)))
         assert stored
         assert not verify_units([(record.key.digest, record.payload) for record in stored if record is not None])

@@ -154,7 +154,7 @@ def test_errors_of_sources_are_outcomes_and_remembered() -> None:
 
 
 async def without_victim(cluster: Cluster, victim: int, sources: Sequence[SourceItem], seconds: float) -> None:
-    """All nodes are asked for the same; after so many seconds one dies, and the others answer within their deadlines."""
+    """All nodes are asked for the same; after so many seconds one dies, and the others answer in time."""
     tasks = [asyncio.create_task(node.compile(sources, [T1])) for node in cluster.nodes]
     await asyncio.sleep(seconds)
     cluster.nodes[victim].kill()

@@ -12,6 +12,9 @@ use crate::lower::grammar::{LoweredGrammar, LoweredRule};
 use crate::program::{Artifact, UnitStore};
 use crate::unit::{Digest, Link, Node};
 
+/// A unit's digest and its bytes.
+pub type Exported = (Digest, Arc<[u8]>);
+
 /// Why a manifest's units could not be taken over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TakeOver {
@@ -71,7 +74,7 @@ impl UnitStore {
     }
 
     /// An artifact as its manifest (without warnings) and the bytes of its units.
-    pub fn export(&self, artifact: &Artifact) -> (Manifest, Vec<(Digest, Arc<[u8]>)>) {
+    pub fn export(&self, artifact: &Artifact) -> (Manifest, Vec<Exported>) {
         let (nodes, circular) = self.ordered(artifact);
         let digest_of = |id: u32| self.node(id).map(|n| n.digest);
         let circles = if circular { self.circles(&nodes) } else { FxHashMap::default() };
@@ -82,7 +85,7 @@ impl UnitStore {
             }
             Some((n.digest, n.exported.get()?.clone()))
         };
-        let units: Vec<(Digest, Arc<[u8]>)> = nodes.iter().filter_map(|(_, n)| write(n)).collect();
+        let units: Vec<Exported> = nodes.iter().filter_map(|(_, n)| write(n)).collect();
         let manifest = Manifest {
             root: self.node(artifact.root).map(|n| n.digest).unwrap_or_default(),
             nullable: artifact.nullable,

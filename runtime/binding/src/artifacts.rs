@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gramary_compiler::exchange::hex;
+use gramary_compiler::exchange::{hex, Exported};
 use gramary_compiler::flat::{self, FlatUnit};
 use gramary_compiler::unit::Digest;
 use gramary_compiler::vocab::Vocabulary;
@@ -26,7 +26,7 @@ pub fn digest_of(bytes: &[u8]) -> PyResult<Digest> {
     bytes.try_into().map_err(|_| PyValueError::new_err(format!("a digest has 32 bytes, not {}", bytes.len())))
 }
 
-pub fn named<'py>(py: Python<'py>, units: &[(Digest, Arc<[u8]>)]) -> Vec<Named<'py>> {
+pub fn named<'py>(py: Python<'py>, units: &[Exported]) -> Vec<Named<'py>> {
     units.iter().map(|(d, bytes)| (PyBytes::new(py, d), PyBytes::new(py, bytes))).collect()
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use gramary_compiler::entry::codec::{Damaged, Reader, Writer};
 use gramary_compiler::entry::{Entry, Family, TokenSet, VocabMasks};
-use gramary_compiler::exchange::TakeOver;
+use gramary_compiler::exchange::{Exported, TakeOver};
 use gramary_compiler::flat::{FlatUnit, Malformed, Manifest, What};
 use gramary_compiler::fsm::UNBOUNDED;
 use gramary_compiler::machine::Machine;
@@ -244,7 +244,7 @@ pub enum InstallError {
 
 impl Engine {
     /// Manifest and units of a source in memory.
-    pub fn export(&self, compiled: &Compiled) -> (Manifest, Vec<(Digest, Arc<[u8]>)>) {
+    pub fn export(&self, compiled: &Compiled) -> (Manifest, Vec<Exported>) {
         let (mut manifest, units) = self.store.export(&compiled.artifact);
         manifest.warnings = compiled.warnings.clone();
         (manifest, units)
