@@ -105,7 +105,9 @@ def test_entries_follow_behind_answers(tmp_path: Path) -> None:
         async def check() -> None:
             async with GrpcPeer(nodes.addresses[0]) as peer:
                 await peer.register_tokenizer(fingerprint, VOCABULARY.to_bytes())
-                assert all(o.manifest for o in await peer.compile_sources(items, tokenizers=[fingerprint], deadline_s=60))
+                assert all(
+                    o.manifest for o in await peer.compile_sources(items, tokenizers=[fingerprint], deadline_s=60)
+                )
                 assert not list(agent.store.live.keys(Kind.ENTRY)), "nobody waited for them"
                 # Who listens to the end, waits for them.
                 async for event in peer.compile_events(items, tokenizers=[fingerprint], deadline_s=60):
