@@ -67,7 +67,9 @@ class CompileRequest(google.protobuf.message.Message):
     DIGEST_FUNCTION_FIELD_NUMBER: builtins.int
     FORMAT_VERSION_FIELD_NUMBER: builtins.int
     local_only: builtins.bool
-    """Compile here, and do not hand items on to the nodes that own them. Nodes set it among themselves."""
+    """Compile here, and do not hand items on to the nodes that own them; no mask entries follow. Nodes set it among
+    themselves.
+    """
     digest_function: gramary.cluster.wire.pb.values_pb2.DigestFunction.ValueType
     """The digest function of the answer's payloads."""
     format_version: builtins.int
@@ -80,8 +82,9 @@ class CompileRequest(google.protobuf.message.Message):
 
     @property
     def tokenizers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
-        """Fingerprints of the tokenizers whose dear mask entries are to be built too; a node that does not know one fails
-        the call with FAILED_PRECONDITION and a google.rpc.PreconditionFailure that names it: register it and repeat.
+        """Fingerprints of the tokenizers whose dear mask entries are to be built too, behind the answer: Compile does not
+        wait for them, CompileStream ends when they are there. A node that does not know one fails the call with
+        FAILED_PRECONDITION and a google.rpc.PreconditionFailure that names it: register it and repeat.
         """
 
     def __init__(
