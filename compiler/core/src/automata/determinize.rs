@@ -21,6 +21,9 @@ use crate::error::Result;
 use crate::fsm::{Edge, Fsm, RefEdge, State, TokenEdge, ANY_TOKEN, DEAD, NONE, PLAIN, REJECT};
 use crate::limits::Budget;
 
+/// Edges of members that count as much as a state.
+const GATHERED: usize = 64;
+
 /// An NFA state, the act pending before it, and whether it is marked.
 type Member = (u32, u16, bool);
 
@@ -332,6 +335,8 @@ impl Determinizer<'_> {
             return Ok(());
         }
         let mut gathered = std::mem::take(&mut self.gathered);
+        // What many members bring takes its time, however few edges become of it.
+        self.budget.states(gathered.len() / GATHERED)?;
         gathered.sort_unstable();
         let mut out: Vec<Edge> = Vec::with_capacity(gathered.len());
         if gathered.windows(2).all(|w| w[0].hi < w[1].lo) {
@@ -376,6 +381,9 @@ impl Determinizer<'_> {
             }
         }
         self.gathered = gathered;
+        if out.len() < out.capacity() / 2 {
+            out.shrink_to_fit();
+        }
         self.states[id].edges = out;
         Ok(())
     }
