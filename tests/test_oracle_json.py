@@ -15,7 +15,7 @@ from gramary.compiler.errors import LimitExceeded, UnsatisfiableSchema, Unsuppor
 from gramary.runtime._core import CompiledGrammar, Compiler, Limits, Vocabulary
 
 from . import strategies as ir
-from .judge import Judge, exactly
+from .judge import Judge, exactly, parsed
 from .oracle import brute_force, mask
 from .reference import Reference
 
@@ -383,7 +383,7 @@ some_property = st.one_of(
     st.builds(
         lambda n, p: {"properties": dict.fromkeys(n, True), **p, "additionalProperties": False},
         st.lists(st.sampled_from(KEYS), max_size=2, unique=True),
-        st.sampled_from([{}, {"patternProperties": {"^c": True}}]),
+        st.sampled_from([{}, {"patternProperties": {"^c": True}}, {"patternProperties": {"^[^b]": True, "..": True}}]),
     ),
     st.builds(
         lambda v: {"const": v}, st.dictionaries(st.sampled_from(KEYS), st.sampled_from([1, "a", []]), max_size=2)
@@ -401,6 +401,8 @@ around = st.sampled_from(
         {"patternProperties": {"^c": {"type": "string"}}},
         {"additionalProperties": {"type": "integer"}},
         {"properties": {"a": False}, "additionalProperties": {"type": "string"}},
+        {"properties": {"a": True}, "patternProperties": {"^[ab]b?$": True, "^x": True}, "additionalProperties": False},
+        {"patternProperties": {"^(a|b|cc)$": {"type": ["integer", "string"]}}, "additionalProperties": False},
     ]
 )
 names = st.sampled_from([*KEYS, "ab", "abab", "bb", "c", ""])
@@ -446,7 +448,7 @@ def test_what_must_exist(base: Any, kinds: list[Any], keyword: str, instances: l
             text += TOKENS[token]
             assert matcher.accept_token(token)
         if matcher.is_complete():
-            written = json.loads(bytes(text), parse_float=Decimal)
+            written = parsed(text)
             assert judge.is_valid(written), bytes(text)
 
 

@@ -181,7 +181,8 @@ pub struct OtherProperties {
     pub keys: Option<Expr>,
     pub value: Expr,
     /// Bit `i`: such a key counts towards need `i`. The object has one key at least of every need that any alternative
-    /// counts towards; a need must have keys that are not declared without end.
+    /// counts towards. A need must have keys that are not declared: without end where `distinct`, unless whichever of them
+    /// is written meets it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub marks: u32,
 }

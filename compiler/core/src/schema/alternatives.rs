@@ -277,9 +277,12 @@ impl<'a> Compiler<'a> {
             Some(names) => names,
             None => {
                 options.push(smallvec![Lit::SomeName(what)]);
-                f.object.some_names.push(what);
+                // What else must exist may give places to names that can be what is looked for here.
+                let before = f.object.some_names.len();
+                let rest = f.object.some.clone();
+                f.object.some_names.extend(std::iter::once(what).chain(rest));
                 let (names, closed) = self.declared_names(f)?;
-                f.object.some_names.pop();
+                f.object.some_names.truncate(before);
                 if closed {
                     options.clear();
                 }

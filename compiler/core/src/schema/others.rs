@@ -113,8 +113,11 @@ impl<'a> Compiler<'a> {
         }
         let whole = groups.len() == 1 && groups[0].2.len() == all;
         let mut out = vec![];
-        let mut endless = 0u32;
+        // Needs that can be met whatever has been written: by names without end, or, where a name says by itself what it
+        // meets, by any that has no place of its own.
+        let mut certain = 0u32;
         let mut enough = false;
+        let declared = if o.some_names.is_empty() { vec![] } else { self.declared_names(f)?.0 };
         let mut all_specs: Vec<Strings<'a>> = vec![];
         for (values, by_class, classes) in groups {
             let mut ways = vec![];
@@ -131,7 +134,7 @@ impl<'a> Compiler<'a> {
                 let marks = by_class | by_name;
                 if let ([class], [spec]) = (&classes[..], &specs[..]) {
                     if class.is_empty() && *spec == Strings::default() {
-                        endless |= marks;
+                        certain |= marks;
                         enough = true;
                         out.push(OtherProperties { keys: None, value: value.clone(), marks });
                         continue;
@@ -145,10 +148,12 @@ impl<'a> Compiler<'a> {
                         if let Some(part) = o.parts.iter().find(|p| p.patterns.is_some()) {
                             spec.at = part.loc;
                         }
-                        let asked = marks & !endless != 0 || o.min > 1 && !enough;
-                        if asked && self.string_endless(&spec)? {
-                            endless |= marks;
+                        let open = marks & !certain != 0;
+                        if (open || o.min > 1 && !enough) && self.string_endless(&spec)? {
+                            certain |= marks;
                             enough = true;
+                        } else if open && !distinct && self.has_others(&spec, &declared)? {
+                            certain |= marks;
                         }
                         keys.extend(self.key_expr(&spec)?);
                         if o.min > 1 && !enough {
@@ -169,7 +174,7 @@ impl<'a> Compiler<'a> {
             if met >> i & 1 == 0 {
                 return Ok(None);
             }
-            if endless >> i & 1 == 0 && o.max != Some(1) {
+            if certain >> i & 1 == 0 && o.max != Some(1) {
                 // The names might all have a place of their own, or be used up.
                 let (Existence::Keyword(loc, kw) | Existence::Beyond(_, (loc, kw))) = *what;
                 self.unsupported(
@@ -188,6 +193,13 @@ impl<'a> Compiler<'a> {
             number = all.map(|n| n.saturating_sub(declared.len() as u64));
         }
         Ok(Some(OtherNames { list: out, distinct, endless: enough, number }))
+    }
+
+    /// Whether a name besides these certainly satisfies a constraint.
+    fn has_others(&mut self, spec: &Strings<'a>, declared: &[&'a str]) -> Result<bool> {
+        let mut spec = spec.clone();
+        spec.except.extend(declared);
+        Ok(self.count_union(&[spec], &[], 1)? == Some(1))
     }
 
     /// The undeclared names by what `propertyNames` says of them: constraints, and the needs that such a name meets.
