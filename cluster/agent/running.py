@@ -37,6 +37,12 @@ from gramary.cluster.wire.verifier import Checks, Verifier
 from gramary.compiler import Tokenizer
 
 UPKEEP_S = 5.0
+USUAL = """{"type": "object", "properties": {
+    "text": {"type": "string"}, "count": {"type": "integer"}, "number": {"type": "number"}, "flag": {"type": "boolean"},
+    "choice": {"enum": ["a", "b"]}, "list": {"type": "array", "items": {"type": "string"}}, "any": {},
+    "map": {"type": "object", "additionalProperties": {"type": "string"}}, "maybe": {"type": ["string", "null"]}
+}, "required": ["text"]}"""
+"""A schema with a bit of everything."""
 _log = get_logger("gramary.agent")
 
 
@@ -262,9 +268,11 @@ class Agent:
         )
 
     async def _start_workers(self) -> None:
-        """Workers start with the first work: this is it, so that no request waits for their start."""
-        nothing = Source("json_schema", "true")
-        item = SourceItem(nothing.key, nothing.kind, nothing.options, nothing.text)
+        """Workers start with the first work: this is it, so that no request waits for their start, nor for the units
+        that nearly all sources share.
+        """
+        usual = Source("json_schema", USUAL)
+        item = SourceItem(usual.key, usual.kind, usual.options, usual.text)
         await asyncio.gather(*(self.executor.lower([item]) for _ in range(self.executor.workers)))
 
     async def _every(self, seconds: float, work: Callable[[], Any], event: str) -> None:

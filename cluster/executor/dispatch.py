@@ -1,19 +1,16 @@
 """Which worker runs what, and what happens when one is lost: the same for processes, actors and threads.
 
-Tasks wait in lanes (one for lowering, one per tokenizer). A free worker takes as many tasks of one lane as its moving
-average says are 10 ms of work, since handing a batch over costs up to 1 ms. Somebody waits for lowering, nobody for
-entries: those get their turn when there is nothing to lower, and every few batches in any case; a batch of them is cut
-short when there is something to lower. A lost worker is replaced; its batch goes back to the lanes without the task to
-blame, which is tried again alone.
+A free worker takes as many tasks as their moving average says are 10 ms of work, since handing a batch over costs up to
+1 ms; which ones is for `waiting` to say. A batch of entries is cut short when there is something to lower. A worker
+that is lost is replaced; its batch waits again, without the task to blame, which is tried again alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,23 +34,15 @@ from gramary.cluster.executor.errors import (
     WorkerDied,
     decode_error,
 )
+from gramary.cluster.executor.waiting import Call, Pending, Waiting
 from gramary.cluster.peer import SourceItem
 from gramary.cluster.records import Key, Kind, Record
 
-BATCH_S = 0.010
-"""A batch is at least this much work, while there is enough of it ..."""
-MOST_BATCH_S = 0.100
-"""... and at most this much, so that a lost worker loses little. One of entries has no more than `BATCH_S`: what is to
-be lowered waits for it."""
-TURNS = 8
-"""Every so many batches one is of entries, however much there is to lower."""
 MOST_ATTEMPTS = 3
 """Workers that one task may end before it is given up."""
 MOST_QUEUED = 200_000
 GRACE_S = 0.25
 """How long after its deadline or its cancellation a running task is waited for."""
-LOWERING = b""
-"""The lane of what is to be lowered; the others are named by tokenizers."""
 FIRST_GUESS_NS_PER_BYTE = 2_000.0
 FIXED_NS = 50_000.0
 """What any task costs at least, whatever its size."""
@@ -83,43 +72,6 @@ class Worker(Protocol):
         """End it now, whatever it does. Idempotent."""
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
-    """What one caller waits for: an answer for each task."""
-
-    results: list[Result | None]
-    left: int
-    finished: asyncio.Future[None]
-    told: Callable[[int, Result], None] | None
-    withdrawn: bool = False
-    """The caller went away."""
-    on_end: set[Callable[[], None]] = field(default_factory=set)
-    """Told when nobody waits any more, whether all was answered or not: batches that have a part of it."""
-
-    def end(self) -> None:
-        self.withdrawn = self.left > 0
-        for told in list(self.on_end):
-            told()
-
-
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """One task of a call."""
-
-    task: Task
-    call: _Call
-    index: int
-    deadline: float
-    guess_ns: float
-    attempts: int = 0
-    alone: bool = False
-
-    @property
-    def open(self) -> bool:
-        """Somebody waits for its answer."""
-        return not self.call.withdrawn and self.call.results[self.index] is None
-
-
 class Dispatcher:
     """An `Executor` over workers that `make` starts."""
 
@@ -139,9 +91,7 @@ class Dispatcher:
             raise ValueError("an executor has at least one worker")
         self._make, self._workers, self._name, self._endable = make, workers, name, endable
         self._limits = limits or WorkLimits()
-        self._lanes: OrderedDict[bytes, deque[_Pending]] = OrderedDict()
-        self._queued = 0
-        self._batches = 0
+        self._waiting = Waiting()
         self._running = 0
         self._building: set[Worker] = set()
         """Workers with batches of entries."""
@@ -160,7 +110,9 @@ class Dispatcher:
         return self._workers
 
     def stats(self) -> ExecutorStats:
-        return replace(self._stats, queued=self._queued, running=self._running, ns_per_byte=dict(self._ns_per_byte))
+        return replace(
+            self._stats, queued=len(self._waiting), running=self._running, ns_per_byte=dict(self._ns_per_byte)
+        )
 
     async def register_tokenizer(self, fingerprint: bytes, vocabulary: bytes | Path) -> None:
         self._tokenizers.setdefault(fingerprint, vocabulary)
@@ -211,10 +163,7 @@ class Dispatcher:
             for driver in left:
                 driver.cancel()
             _, left = await asyncio.wait(left, timeout=1.0)
-        for lane in self._lanes.values():
-            self._answer_all(lane, failed(ExecutorError(f"{self._name} was closed")))
-        self._lanes.clear()
-        self._queued = 0
+        self._answer_all(self._waiting.clear(), failed(ExecutorError(f"{self._name} was closed")))
 
     # The queue.
 
@@ -222,13 +171,13 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         if not tasks:
             return []
-        call = _Call([None] * len(tasks), len(tasks), loop.create_future(), told)
+        call = Call([None] * len(tasks), len(tasks), loop.create_future(), told)
         deadline = loop.time() + deadline_s
-        pendings = [_Pending(task, call, i, deadline, self._guess(task)) for i, task in enumerate(tasks)]
+        pendings = [Pending(task, call, i, deadline, self._guess(task)) for i, task in enumerate(tasks)]
         if self._closed:
             self._answer_all(pendings, failed(ExecutorError(f"{self._name} is closed")))
-        elif self._queued + len(tasks) > MOST_QUEUED:
-            why = f"{self._name} has {self._queued} tasks waiting; try again later"
+        elif len(self._waiting) + len(tasks) > MOST_QUEUED:
+            why = f"{self._name} has {len(self._waiting)} tasks waiting; try again later"
             self._answer_all(pendings, failed(ExecutorError(why)))
         else:
             await self._enqueue(pendings)
@@ -242,25 +191,23 @@ class Dispatcher:
             self._stats.cancelled += call.left
             call.end()
 
-    async def _enqueue(self, pendings: Sequence[_Pending]) -> None:
+    async def _enqueue(self, pendings: Sequence[Pending]) -> None:
         if not self._drivers:
             self._drivers = [
                 asyncio.create_task(self._drive(i), name=f"{self._name}-{i}") for i in range(self._workers)
             ]
         async with self._wake:
-            for pending in pendings:
-                self._lanes.setdefault(_lane(pending.task), deque()).append(pending)
-            self._queued += len(pendings)
-            if LOWERING in self._lanes:
+            self._waiting.put(pendings)
+            if self._waiting.lowering:
                 for worker in self._building:
                     worker.cancel()
             self._wake.notify_all()
 
-    def _answer_all(self, pendings: Iterable[_Pending], result: Result) -> None:
+    def _answer_all(self, pendings: Iterable[Pending], result: Result) -> None:
         for pending in pendings:
             self._answer(pending, result)
 
-    def _answer(self, pending: _Pending, result: Result) -> None:
+    def _answer(self, pending: Pending, result: Result) -> None:
         if not pending.open:
             return
         call = pending.call
@@ -286,49 +233,11 @@ class Dispatcher:
         old = self._ns_per_byte.get(sort)
         self._ns_per_byte[sort] = seen if old is None else old + 0.1 * (seen - old)
 
-    def _next_lane(self) -> bytes:
-        """Of those that have work, the one whose turn it is."""
-        entries = next((name for name in self._lanes if name != LOWERING), LOWERING)
-        self._batches += 1
-        return LOWERING if LOWERING in self._lanes and self._batches % TURNS else entries
-
-    def _take(self) -> list[_Pending]:
-        """The next batch, or nothing; what nobody waits for any more is left out."""
-        now = asyncio.get_running_loop().time()
-        while self._lanes:
-            name = self._next_lane()
-            lane = self._lanes[name]
-            self._lanes.move_to_end(name)
-            most_s = BATCH_S
-            if name == LOWERING:
-                few = len(lane) < 1000
-                waiting_s = (sum(p.guess_ns for p in lane) if few else len(lane) * lane[0].guess_ns) / 1e9
-                most_s = min(max(waiting_s / self._workers, BATCH_S), MOST_BATCH_S)
-            batch: list[_Pending] = []
-            total_s = 0.0
-            while lane and total_s < most_s and not (batch and lane[0].alone):
-                pending = lane.popleft()
-                self._queued -= 1
-                if not pending.open:
-                    continue
-                if pending.deadline <= now:
-                    self._answer(pending, failed(DeadlineExceeded("the deadline passed while the work was waiting")))
-                    continue
-                batch.append(pending)
-                total_s += pending.guess_ns / 1e9
-                if pending.alone:
-                    break
-            if not lane:
-                del self._lanes[name]
-            if batch:
-                return batch
-        return []
-
-    def _put_back(self, pendings: Sequence[_Pending]) -> None:
-        for pending in reversed(pendings):
-            if pending.open:
-                self._lanes.setdefault(_lane(pending.task), deque()).appendleft(pending)
-                self._queued += 1
+    def _take(self) -> list[Pending]:
+        """The next batch, or nothing."""
+        batch, late = self._waiting.take(self._workers, asyncio.get_running_loop().time())
+        self._answer_all(late, failed(DeadlineExceeded("the deadline passed while the work was waiting")))
+        return batch
 
     # The workers.
 
@@ -341,7 +250,7 @@ class Dispatcher:
         try:
             while not self._closed:
                 async with self._wake:
-                    while not self._lanes and (worker is None or self._tokenizers.keys() <= known.keys()):
+                    while not self._waiting and (worker is None or self._tokenizers.keys() <= known.keys()):
                         await self._wake.wait()
                 if worker is None:
                     try:
@@ -364,7 +273,7 @@ class Dispatcher:
                     ending, worker = worker, None
                     await ending.end()
                 except asyncio.CancelledError:
-                    self._put_back(batch)
+                    self._waiting.put_back(batch)
                     raise
                 finally:
                     self._running -= taken
@@ -374,7 +283,7 @@ class Dispatcher:
             if worker is not None:
                 await asyncio.shield(worker.end())
 
-    async def _teach(self, worker: Worker, known: dict[bytes, bool], batch: Sequence[_Pending]) -> None:
+    async def _teach(self, worker: Worker, known: dict[bytes, bool], batch: Sequence[Pending]) -> None:
         """Have a worker know the tokenizers of a batch; one that has nothing to do learns whatever there is, since that
         takes tenths of a second, for which the first who needs it, and all behind, would wait.
         """
@@ -390,7 +299,7 @@ class Dispatcher:
                     known[tokenizer] = True
                     self._answer_all(batch, failed(error))
 
-    async def _run(self, worker: Worker, batch: list[_Pending]) -> None:
+    async def _run(self, worker: Worker, batch: list[Pending]) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         batch[:] = [pending for pending in batch if pending.open]
@@ -434,7 +343,7 @@ class Dispatcher:
                     raise WorkerLost("ended: its work was withdrawn", None)
             await running
             unanswered = [batch[i] for i in open_]
-            self._put_back(unanswered)
+            self._waiting.put_back(unanswered)
         finally:
             self._building.discard(worker)
             for call in calls:
@@ -445,10 +354,10 @@ class Dispatcher:
             if running.done() and not running.cancelled():
                 running.exception()
 
-    def _blame(self, batch: Sequence[_Pending], lost: WorkerLost) -> None:
+    def _blame(self, batch: Sequence[Pending], lost: WorkerLost) -> None:
         """Sort the unanswered tasks of a lost worker: the one to blame is answered or tried again alone."""
         rest = [p for p in batch if p.open]
-        blamed: list[_Pending] = []
+        blamed: list[Pending] = []
         if lost.index is not None and lost.index < len(batch):
             blamed = [p for p in rest if p is batch[lost.index]]
             if lost.answer is not None:
@@ -465,11 +374,7 @@ class Dispatcher:
             if pending.attempts >= MOST_ATTEMPTS:
                 text = f"the work ended {pending.attempts} workers, one after the other; the last: {lost.reason}"
                 self._answer(pending, failed(WorkerDied(text, retryable=False, attempts=pending.attempts)))
-        self._put_back(rest)
-
-
-def _lane(task: Task) -> bytes:
-    return LOWERING if isinstance(task, LowerTask) else task.tokenizer
+        self._waiting.put_back(rest)
 
 
 def _sort(task: Task) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from gramary.cluster.executor.base import Lowered
 from gramary.cluster.peer import PeerError
@@ -41,17 +41,26 @@ class Committer:
         units = self._absent(sources)
         manifests = _manifests(sources)
 
+        # Mostly all of it is granted; asked meanwhile, nobody waits for the answer.
+        asking = asyncio.create_task(self._at_replicas(list(units)))
+
         async def build(granted: Mapping[bytes, str]) -> set[bytes]:
-            replicated = await self._at_replicas(granted)
             # One commit here for what was granted and, of the manifests, those that need nothing else.
             whole = [key for key, one in sources.items() if all(d in granted or d not in units for d, _ in one.units)]
-            await self._store.put([*(units[d] for d in granted), *(manifests.pop(k) for k in whole if k in manifests)])
-            committed = await self._delivery.deliver(granted, {digest: [units[digest]] for digest in granted})
+            here = [*(units[d] for d in granted), *(manifests.pop(k) for k in whole if k in manifests)]
+            replicated = await asking
+            _, committed = await asyncio.gather(
+                self._store.put(here),
+                self._delivery.deliver(granted, {digest: [units[digest]] for digest in granted}),
+            )
             self._stats.units_compiled += len(committed - replicated)
             self._stats.units_repaired += len(committed & replicated)
             return committed
 
-        left = await self._claims.settle({digest: digest for digest in units}, build, end)
+        try:
+            left = await self._claims.settle({digest: digest for digest in units}, build, end)
+        finally:
+            asking.cancel()
         lacking = self._store.missing([record.key for record in units.values()])
         rest = [*(units[key.digest] for key in lacking), *manifests.values()]
         if rest:  # what others built or hold
@@ -77,12 +86,12 @@ class Committer:
         costs = _costs(sources.values(), set(absent))
         return {digest: Record(Key(Kind.UNIT, digest), units[digest], costs.get(digest, 0)) for digest in absent}
 
-    async def _at_replicas(self, granted: Mapping[bytes, str]) -> set[bytes]:
-        """Those that the owner lacks but another of their nodes has: an owner that is new, or was away."""
+    async def _at_replicas(self, digests: Sequence[bytes]) -> set[bytes]:
+        """Those that another node than their owner has: then, if the owner lacks it, it is new, or was away."""
         groups: dict[str, list[bytes]] = defaultdict(list)
-        for digest, owner in granted.items():
-            for node in self._membership.reachable(digest, self._settings.replicas):
-                if node not in (owner, self._membership.me):
+        for digest in digests:
+            for node in self._membership.reachable(digest, self._settings.replicas)[1:]:
+                if node != self._membership.me:
                     groups[node].append(digest)
 
         async def ask(node: str, digests: list[bytes]) -> set[bytes]:

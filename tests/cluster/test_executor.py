@@ -95,6 +95,22 @@ def test_answers_are_told_as_they_come(kind: str) -> None:
     with_executor(kind, body)
 
 
+def test_calls_take_turns(kind: str) -> None:
+    if kind == "ray":
+        pytest.skip("timing")
+
+    async def body(executor: Dispatcher) -> None:
+        await asyncio.gather(*(executor.lower([source(f"warm-{i}", sleep=0.01)]) for i in range(4)))
+        many = asyncio.create_task(executor.lower([source(str(i), sleep=0.01) for i in range(200)]))
+        await asyncio.sleep(0.1)
+        (one,) = await executor.lower([source("one")])
+        assert is_lowered(one, "one")
+        assert executor.stats().lowered < 100, "it did not wait for those that came before"
+        assert all(isinstance(result, Lowered) for result in await many)
+
+    with_executor(kind, body)
+
+
 def test_lowering_goes_before_entries(kind: str) -> None:
     if kind == "ray":
         pytest.skip("timing")
