@@ -183,9 +183,10 @@ class Dispatcher:
             await self._enqueue(pendings)
         try:
             await asyncio.wait([call.finished], timeout=max(0.0, deadline_s) + GRACE_S)
-            why = f"; workers cannot be started: {self._last_failure}" if self._last_failure else ""
-            late = failed(DeadlineExceeded(f"the work was not done within {deadline_s:.3f} s{why}"))
-            self._answer_all(pendings, late)
+            if call.left:
+                why = f"; workers cannot be started: {self._last_failure}" if self._last_failure else ""
+                late = failed(DeadlineExceeded(f"the work was not done within {deadline_s:.3f} s{why}"))
+                self._answer_all(pendings, late)
             return [result for result in call.results if result is not None]
         finally:
             self._stats.cancelled += call.left

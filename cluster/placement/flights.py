@@ -221,7 +221,8 @@ class Flights:
             for task in work:
                 task.cancel()
             for key, flight in group.flights.items():
-                self._land(key, group, late(key))
+                if flight.outcome is None:
+                    self._land(key, group, late(key))
                 if self._flights.get(key) is flight:
                     del self._flights[key]
 

@@ -241,6 +241,8 @@ class Membership:
 
     def reachable(self, digest: bytes, k: int = 2) -> list[str]:
         """The first `k` nodes in the order of a digest that are not known to be down."""
+        if len(self.ring) == 1:
+            return [self.me]
         first = [name for name in self.ring.owners(digest, k) if self.can_ask(name)]
         if len(first) == min(k, len(self.ring)):
             return first
