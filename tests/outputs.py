@@ -16,6 +16,7 @@ from gramary.compiler import Compiler
 from gramary.runtime import CompiledGrammar, Matcher
 
 from .judge import judge_of, parsed
+from .mutants import Mutants, constants_of
 
 LONG = 40
 """Tokens after which a text is to come to its end."""
@@ -76,6 +77,21 @@ class Walker:
         judge, names = judge_of(schema), sorted(names_of(schema))
         for _ in range(number):
             yield self._output(grammar, judge, names)
+
+    def mutants(
+        self, grammar: CompiledGrammar, schema: Any, values: list[Any], number: int
+    ) -> Iterator[tuple[str, bool, bool]]:
+        """So many texts that are nearly those of some values: the text, whether it is valid, whether it is accepted.
+
+        The grammar must take properties in any order.
+        """
+        judge = judge_of(schema)
+        mutants = Mutants(self.chance, sorted(names_of(schema)), constants_of(schema))
+        for _ in range(number if values else 0):
+            text = json.dumps(mutants.of(self.chance.choice(values)))
+            matcher = grammar.matcher()
+            accepted = matcher.accept_bytes(text.encode()) and matcher.is_complete()
+            yield text, judge.is_valid(parsed(text)), accepted
 
     def _output(self, grammar: CompiledGrammar, judge: Any, names: list[str]) -> Output:
         written = bytearray()

@@ -1,6 +1,7 @@
-"""What masks allow is valid: outputs at random, for schemas of the bundled catalogue and for hand-made ones.
+"""What masks allow is valid, and what is valid is accepted: outputs at random, and mutants of them.
 
-`tests/benchmarks/random_outputs.py` does the same at length, with a real tokenizer.
+Schemas are some of the bundled catalogue and hand-made ones. `tests/benchmarks/random_outputs.py` does the same at
+length, with a real tokenizer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 
 from gramary.compiler import Compiler, Vocabulary
 
+from .mutants import plain
 from .outputs import Walker
 
 CATALOGUE = Path(__file__).parent / "data" / "tools.jsonl.gz"
@@ -67,3 +69,16 @@ def test_outputs_at_random_are_valid(compiler: Compiler, schemas: list[Any], ord
             assert not output.wrong, (schema, output)
             ended += output.ended
     assert ended > 4 * len(schemas), "outputs come to their end"
+
+
+@pytest.mark.parametrize("schemas", [catalogue(40), HAND_MADE], ids=["catalogue", "hand-made"])
+def test_mutants_of_outputs_are_accepted_if_they_are_valid(compiler: Compiler, schemas: list[Any]) -> None:
+    walker = Walker(compiler, 12)
+    seen: Counter[bool] = Counter()
+    for schema in schemas:
+        grammar = compiler.compile_json_schema(json.dumps(schema), property_order="any")
+        values = [plain(output.text) for output in walker.outputs(grammar, schema, 3) if output.ended]
+        for text, valid, accepted in walker.mutants(grammar, schema, values, 60):
+            assert accepted == valid, (schema, text)
+            seen[valid] += 1
+    assert min(seen[True], seen[False]) > 5 * len(schemas), "there are enough of both kinds"
