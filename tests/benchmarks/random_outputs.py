@@ -7,7 +7,8 @@ Schemas come from a file with one `{"schema": ...}` or tool a line (default: the
 and its masks are walked at random (`tests/outputs.py`); what comes out is judged by `tests/judge.py`. With `--mutants`,
 so many values that differ a little from each output are judged, and a matcher must accept those that are valid and no
 others. (Where the judge is no judge, valid ones are refused: its e-mail addresses and URI templates may hold anything,
-it has no formats that are younger than a draft, and an integer of draft 4 may end in `.0`.) Every finding is a line of JSON as it comes; so is the last line, with the counts.
+it has no formats that are younger than a draft, and an integer of draft 4 may end in `.0`.) Every finding is a line of
+JSON as it comes; so is the last line, with the counts.
 """
 
 from __future__ import annotations
