@@ -187,12 +187,14 @@ impl<'a> Compiler<'a> {
                 for (i, s) in list.iter().enumerate() {
                     let child = self.docs.child(loc, s, Step::Nth(kw.text(), i));
                     n += self.holds(child, v, depth)? as usize;
+                    match kw {
+                        Kw::AllOf if n <= i => return Ok(false),
+                        Kw::AnyOf if n > 0 => return Ok(true),
+                        Kw::OneOf if n > 1 => return Ok(false),
+                        _ => {}
+                    }
                 }
-                Ok(match kw {
-                    Kw::AllOf => n == list.len(),
-                    Kw::AnyOf => n > 0,
-                    _ => n == 1,
-                })
+                Ok(kw == Kw::AllOf || n == 1)
             }
             Kw::Not => Ok(!self.sub(loc, kw, k, v, depth)?),
             Kw::If => {
