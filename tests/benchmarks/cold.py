@@ -14,10 +14,10 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import multiprocessing
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,33 +97,40 @@ def one_worker(settings: Settings, tokenizer: Tokenizer, tags: Sequence[str], pa
     return times
 
 
-def many_workers(
-    settings: Sequence[Settings], tokenizer: Tokenizer, tools: Sequence[dict[str, Any]], number: int, size: int
-) -> dict[str, list[float]]:
-    """Workers that ask at once, each for half of the tools that the one before it asks for."""
-    half = max(1, size // 2)
-    tags = [tag_of(tools[i * half : i * half + size]) for i in range(number)]
-    sources = [WorkerSource(Client(Compiler(tokenizer), settings=settings[i % len(settings)])) for i in range(number)]
-    backends = [ServingBackend(source) for source in sources]
-    try:
-        for backend in backends:
-            backend.warm().result()
-        time.sleep(0.5)
-        with ThreadPoolExecutor(number) as threads:
-            times = list(threads.map(ask, backends, tags))
-        if any(source.client.stats.local for source in sources):
-            raise SystemExit("a worker compiled by itself")
-    finally:
-        for backend in backends:
-            backend.close()
-    return {"cold": times}
+def _one_of_many(settings: Settings, tokenizer: str | None, tag: str, ready: Any, times: Any) -> None:
+    """A worker in a process of its own: asks when all others are ready, and tells the time."""
+    source = WorkerSource(Client(Compiler(local.open_tokenizer(tokenizer)), settings=settings))
+    with worker(source) as backend:
+        ready.wait()
+        seconds = ask(backend, tag)
+        times.put(None if source.client.stats.local else seconds)
+        ready.wait()
+
+
+def many_workers(settings: Sequence[Settings], tokenizer: str | None, tags: Sequence[str]) -> dict[str, list[float]]:
+    """Workers that ask at once, each for one of `tags`, beside nodes in turn."""
+    context = multiprocessing.get_context("spawn")
+    ready, times = context.Barrier(len(tags)), context.Queue()
+    workers = [
+        context.Process(target=_one_of_many, args=(settings[i % len(settings)], tokenizer, tag, ready, times))
+        for i, tag in enumerate(tags)
+    ]
+    for one in workers:
+        one.start()
+    told = [times.get(timeout=300) for _ in workers]
+    for one in workers:
+        one.join()
+    if None in told:
+        raise SystemExit("a worker compiled by itself")
+    return {"cold": told}
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Everything, on a cluster of its own."""
-    tokenizer = local.open_tokenizer(local.tokenizer_path(options.tokenizer))
-    tools = local.read_tools(options.tools * max(options.sets, options.workers))
-    tags = [tag_of(tools[i * options.tools : (i + 1) * options.tools]) for i in range(options.sets)]
+    tokenizer = local.tokenizer_path(options.tokenizer)
+    step, number = (options.tools, options.sets) if options.workers == 1 else (options.tools // 2, options.workers)
+    tools = local.read_tools(step * number + options.tools)
+    tags = [tag_of(tools[i * step : i * step + options.tools]) for i in range(number)]
     more = f'{local.PATIENT}\n[executor]\nkind = "process"\nworkers = {options.executors}\n'
     with tempfile.TemporaryDirectory(prefix="gramary-") as name:
         cluster = LocalCluster(Path(name) / "nodes", more=more)
@@ -131,9 +138,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         try:
             settings = [local.client_settings(cluster.client_config, node, wait_s=60.0) for node in nodes]
             if options.workers > 1:
-                times = many_workers(settings, tokenizer, tools, options.workers, options.tools)
+                times = many_workers(settings, tokenizer, tags)
             else:
-                times = one_worker(settings[0], tokenizer, tags, options.pause)
+                times = one_worker(settings[0], local.open_tokenizer(tokenizer), tags, options.pause)
             time.sleep(1.0)  # mask entries follow
             compiled = sum(
                 int(dict(told.values)["placement_units_compiled"])
