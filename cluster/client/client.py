@@ -24,6 +24,9 @@ from gramary.runtime import CompiledGrammar
 
 WARM_SOURCES = 10_000
 WARM_UNITS = 256
+MOST_NEWS = 1 << 16
+NEWS_WAIT_S, NEWS_TRIES = 0.05, 20
+"""How long news is gathered, and how many times it waits so long for the requests under way."""
 
 
 class Client:
@@ -180,26 +183,40 @@ class Client:
     async def _follow(self) -> None:
         node = self.ladder.nodes[0]
         tokenizers = [self.ladder.vocabulary.fingerprint]
+        news: dict[Key, None] = {}
+        taking: asyncio.Task[None] | None = None
         while True:
             try:
                 await self.ladder.introduce(node)  # before the first request, which would wait for it
-                async for news in node.peer.watch(kinds=[Kind.MANIFEST, Kind.ENTRY], tokenizers=tokenizers):
-                    await self._take_over(node.peer, news.keys)
+                async for told in node.peer.watch(kinds=[Kind.MANIFEST, Kind.ENTRY], tokenizers=tokenizers):
+                    news.update(dict.fromkeys(told.keys[: MOST_NEWS - len(news)]))
+                    if news and (taking is None or taking.done()):
+                        taking = asyncio.create_task(self._take_over(node.peer, news))
             except GramaryError:
                 await asyncio.sleep(1.0)
 
-    async def _take_over(self, peer: GrpcPeer, news: Sequence[Key]) -> None:
+    async def _take_over(self, peer: GrpcPeer, news: dict[Key, None]) -> None:
+        """Take over what is told, gathered for a moment; a request of this worker goes before what others may ask of it
+        one day.
+        """
         ladder = self.ladder
-        sources = [key for key in news if key.kind is Kind.MANIFEST and key.digest not in ladder.asked]
-        units = dict.fromkeys(key.digest for key in news if key.kind is Kind.ENTRY)
-        if sources:
-            number, fresh = await asyncio.to_thread(ladder.store.install_ahead, self.compiler.core, sources)
-            ladder.stats.watched += number
-            units.update(dict.fromkeys(fresh))
-        if units and ladder.store.reader is not None:
-            ladder.offer_later(list(units))
-        elif units:
-            await ladder.stream(peer, list(units))
+        while news:
+            for _ in range(NEWS_TRIES):
+                await asyncio.sleep(NEWS_WAIT_S)
+                if not ladder.asking:
+                    break
+            keys = list(news)
+            news.clear()
+            sources = [key for key in keys if key.kind is Kind.MANIFEST and key.digest not in ladder.asked]
+            units = dict.fromkeys(key.digest for key in keys if key.kind is Kind.ENTRY)
+            if sources:
+                number, fresh = await asyncio.to_thread(ladder.store.install_ahead, self.compiler.core, sources)
+                ladder.stats.watched += number
+                units.update(dict.fromkeys(fresh))
+            if units and ladder.store.reader is not None:
+                ladder.offer_later(list(units))
+            elif units:
+                await ladder.stream(peer, list(units))
 
     # Life.
 

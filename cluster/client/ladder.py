@@ -119,6 +119,8 @@ class Ladder:
         self.errors = Errors()
         self.asked: OrderedDict[bytes, None] = OrderedDict()
         """Keys of the sources that the cluster was asked for last: what is told of them is no news here."""
+        self.asking = 0
+        """Requests that are waiting for the cluster."""
         self._count = count
         self._fingerprint = vocabulary.fingerprint
 
@@ -143,6 +145,7 @@ class Ladder:
             return list(sources)
         wait_s = self.wait_s if within_s is None else max(0.0, min(self.wait_s, within_s))
         reason = "error"
+        self.asking += 1
         self.asked.update((source.key, None) for source in sources)
         while len(self.asked) > MOST_ASKED:
             self.asked.popitem(last=False)
@@ -161,6 +164,8 @@ class Ladder:
         except (GramaryError, ValueError) as error:
             _log.warning("cluster_answer_unusable", error=str(error))
             reason, left = "corrupt", list(sources)
+        finally:
+            self.asking -= 1
         self._hit("cluster", len(sources) - len(left))
         for source in left:
             if self.errors.get(source.key) is None:  # else the cluster has said why it cannot be compiled

@@ -2,7 +2,7 @@
 
 Tasks wait in lanes: one for lowering, and one per tokenizer for entries. Somebody waits for lowering, nobody for
 entries: those get their turn when there is nothing to lower, and every few batches in any case. Within a lane the calls
-take turns, so that who asks for one tool does not wait behind somebody who asks for a thousand.
+take turns, batch by batch, so that who asks for one tool does not wait behind somebody who asks for a thousand.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Pending:
 
 
 class _Lane:
-    """Tasks of one kind: each call's in order, the calls in turn."""
+    """Tasks of one kind, by call: those of the first call come first, in order."""
 
     def __init__(self) -> None:
         self._calls: OrderedDict[Call, deque[Pending]] = OrderedDict()
@@ -89,15 +89,18 @@ class _Lane:
         return next(iter(self._calls.values()))[0]
 
     def take(self) -> Pending:
-        """Take it out; the next one is of another call, if there is one."""
+        """Take it out."""
         call, queue = next(iter(self._calls.items()))
         pending = queue.popleft()
         self.guess_ns -= pending.guess_ns
-        if queue:
-            self._calls.move_to_end(call)
-        else:
+        if not queue:
             del self._calls[call]
         return pending
+
+    def turn(self) -> None:
+        """The first call was served for now: the others come before it."""
+        if self._calls:
+            self._calls.move_to_end(next(iter(self._calls)))
 
     def all(self) -> Iterable[Pending]:
         return (pending for queue in self._calls.values() for pending in queue)
@@ -158,6 +161,7 @@ class Waiting:
                 total_ns += pending.guess_ns
                 if pending.alone:
                     break
+            lane.turn()
             if not lane:
                 del self._lanes[name]
             if batch:
