@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 use std::hash::Hasher;
 
+use super::bytes::Bytes;
 use super::order::Order;
 use super::refine;
 use crate::fsm::{Edge, Fsm, RefEdge, State, TokenEdge, NONE};
@@ -264,15 +265,23 @@ impl<'f> Kinds<'f> {
     }
 }
 
-/// Something that equal states have in common.
+/// Something that equal states have in common, however their ranges are split.
 fn outline(s: &State) -> u64 {
-    let has = |yes: bool, bit: u32| u64::from(yes) << bit;
-    // Edges are sorted by where they begin, not by where they end.
-    let ends = s.edges.first().map_or(0, |e| u64::from(e.lo) << 8)
-        | s.edges.iter().map(|e| u64::from(e.hi)).max().unwrap_or(0);
+    let has = |yes: bool, bit: u32| u32::from(yes) << bit;
+    // Which bytes lead on, and under which acts.
+    let mut bytes = Bytes::default();
+    let mut acts = 0u64;
+    for e in &s.edges {
+        bytes.add(e.lo, e.hi);
+        acts |= 1 << (e.act % 64);
+    }
     let rest =
         has(s.distinct, 16) | has(s.fallback != NONE, 17) | has(s.refs.is_empty(), 18) | has(s.tokens.is_empty(), 19);
-    u64::from(s.accept) << 32 | rest | ends
+    let mut h = FxHasher::default();
+    h.write_u32(u32::from(s.accept) | rest);
+    h.write_u64(acts);
+    bytes.words().iter().for_each(|&w| h.write_u64(w));
+    h.finish()
 }
 
 /// A hash for each kind of what it does within some steps.
@@ -310,12 +319,11 @@ impl Shades {
     }
 
     /// Whether nothing else has the shade of any of the kinds.
-    fn unique(&self, mut kinds: impl Iterator<Item = u32>) -> bool {
-        let mut count: FxHashMap<u32, u32> = FxHashMap::default();
-        for &s in &self.shade {
-            *count.entry(s).or_default() += 1;
-        }
-        kinds.all(|k| count.get(&self.shade[k as usize]) == Some(&1))
+    fn unique(&self, kinds: impl Iterator<Item = u32>) -> bool {
+        let mut asked: SmallVec<[u32; 8]> = kinds.map(|k| self.shade[k as usize]).collect();
+        asked.sort_unstable();
+        asked.windows(2).all(|w| w[0] != w[1])
+            && self.shade.iter().filter(|s| asked.binary_search(s).is_ok()).count() == asked.len()
     }
 }
 

@@ -11,7 +11,8 @@
 //! Members that a marked (`distinct`) state led to without a byte are marked too, and no set mixes them with others: where it
 //! would, it has the others, and every edge into it is doubled by one to the set of the marked ones.
 //!
-//! Sets of one member, most of them in lowered JSON, are found by an array look-up and their edges copied.
+//! Sets of one member, most of them in lowered JSON, are found by an array look-up and their edges copied. An NFA in which
+//! nothing else would come up (the texts of an enumeration, say) is taken as it is.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -29,45 +30,51 @@ type Member = (u32, u16, bool);
 
 /// Makes `nfa` deterministic. State 0 of the result is the set of `start`, which may accept. Nothing is minimized.
 pub fn determinize(nfa: Nfa, start: u32, budget: &Budget) -> Result<Fsm> {
-    let n = nfa.states.len();
-    let mut d = Determinizer {
-        nfa: nfa.states,
-        acts: nfa.acts,
-        budget,
-        states: Vec::with_capacity(n),
-        sets: Vec::with_capacity(n),
-        members: Vec::with_capacity(n),
-        by_target: vec![NONE; n],
-        by_members: FxHashMap::default(),
-        more_accepts: FxHashMap::default(),
-        acceptors: FxHashMap::default(),
-        beside: FxHashMap::default(),
-        seen: vec![0; n],
-        round: 0,
-        seen_acts: FxHashSet::default(),
-        closure: vec![],
-        stack: vec![],
-        gathered: vec![],
-        targets: vec![],
-    };
-    d.set_of_one(start)?;
+    if start == 0 && nfa.states.iter().all(is_alone) {
+        budget.states(nfa.states.len())?;
+        return Ok(as_it_is(nfa));
+    }
+    let (mut d, rest) = Determinizer::new(nfa, start, budget)?;
     let mut next = 0;
     while next < d.states.len() {
         d.expand(next)?;
         next += 1;
     }
-    Ok(Fsm {
-        states: d.states,
-        callees: nfa.callees,
-        args: nfa.args,
-        acts: d.acts.into_list(),
-        counters: nfa.counters,
-        keys: nfa.keys,
-    })
+    Ok(Fsm { states: d.states, acts: d.acts.into_list(), ..rest })
 }
 
-struct Determinizer<'a> {
+/// Whether all that a state does leads to one state each.
+fn is_alone(s: &NfaState) -> bool {
+    s.epsilon.is_empty()
+        && s.tokens.is_empty()
+        && s.refs.len() <= 1
+        && s.fallback == NONE
+        && s.edges.windows(2).all(|w| w[0].hi < w[1].lo)
+        && s.edges.iter().all(|e| e.target != DEAD)
+}
+
+fn as_it_is(nfa: Nfa) -> Fsm {
+    let state = |s: NfaState| State {
+        edges: s.edges.into_vec(),
+        refs: s.refs,
+        accept: s.accept,
+        distinct: s.distinct,
+        ..State::default()
+    };
+    Fsm {
+        states: nfa.states.into_iter().map(state).collect(),
+        callees: nfa.callees,
+        args: nfa.args,
+        acts: nfa.acts.into_list(),
+        counters: nfa.counters,
+        keys: nfa.keys,
+    }
+}
+
+/// Sets found so far, and what of them has been expanded.
+pub(super) struct Determinizer<'a> {
     nfa: Vec<NfaState>,
+    start: u32,
     acts: Acts,
     budget: &'a Budget,
     states: Vec<State>,
@@ -94,7 +101,49 @@ struct Determinizer<'a> {
     targets: Vec<u32>,
 }
 
-impl Determinizer<'_> {
+impl<'a> Determinizer<'a> {
+    /// With the start's set as state 0, and what the result takes over from the NFA as it is.
+    pub(super) fn new(nfa: Nfa, start: u32, budget: &'a Budget) -> Result<(Self, Fsm)> {
+        let n = nfa.states.len();
+        let rest =
+            Fsm { callees: nfa.callees, args: nfa.args, counters: nfa.counters, keys: nfa.keys, ..Fsm::default() };
+        let mut d = Determinizer {
+            nfa: nfa.states,
+            start,
+            acts: nfa.acts,
+            budget,
+            states: Vec::with_capacity(n),
+            sets: Vec::with_capacity(n),
+            members: Vec::with_capacity(n),
+            by_target: vec![NONE; n],
+            by_members: FxHashMap::default(),
+            more_accepts: FxHashMap::default(),
+            acceptors: FxHashMap::default(),
+            beside: FxHashMap::default(),
+            seen: vec![0; n],
+            round: 0,
+            seen_acts: FxHashSet::default(),
+            closure: vec![],
+            stack: vec![],
+            gathered: vec![],
+            targets: vec![],
+        };
+        d.set_of_one(start)?;
+        Ok((d, rest))
+    }
+
+    pub(super) fn states(&self) -> &[State] {
+        &self.states
+    }
+
+    pub(super) fn nfa(&self) -> &[NfaState] {
+        &self.nfa
+    }
+
+    pub(super) fn start(&self) -> u32 {
+        self.start
+    }
+
     /// The set of everything reachable from `target` without consuming anything.
     fn set_of_one(&mut self, target: u32) -> Result<u32> {
         let known = self.by_target[target as usize];
@@ -241,7 +290,7 @@ impl Determinizer<'_> {
     }
 
     /// Makes the edges of a set.
-    fn expand(&mut self, id: usize) -> Result<()> {
+    pub(super) fn expand(&mut self, id: usize) -> Result<()> {
         let (offset, len) = self.sets[id];
         let range = offset as usize..(offset + len) as usize;
         self.gathered.clear();

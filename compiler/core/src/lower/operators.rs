@@ -11,6 +11,7 @@
 use super::builder::{split_start, Builder, Lowered};
 use crate::automata::dead_ends::has_dead_ends;
 use crate::automata::layers::{layered, Layered};
+use crate::automata::nfa::Nfa;
 use crate::automata::{determinize, fsm_is_empty, minimize, product};
 use crate::error::{CompileError, Result};
 use crate::fsm::{PLAIN, REJECT, UNBOUNDED};
@@ -161,13 +162,23 @@ fn regular_dfa(e: &Expr, budget: &Budget, operators: u32) -> Result<Dfa> {
     if matches!(e, Expr::And(_) | Expr::Sub(..)) {
         return operator_dfa(e, budget, operators + 1);
     }
+    let (nfa, start) = nfa_within(e, budget, operators)?;
+    Ok(Dfa::from_fsm(&minimize(determinize(nfa, start, budget)?)))
+}
+
+/// An NFA of a regular expression, without counters, and its start: every repeat is unrolled, within the budget.
+pub(super) fn exact_nfa(e: &Expr, budget: &Budget) -> Result<(Nfa, u32)> {
+    nfa_within(e, budget, 0)
+}
+
+fn nfa_within(e: &Expr, budget: &Budget, operators: u32) -> Result<(Nfa, u32)> {
     let mut b = Builder::new(&[], budget);
     b.exact = true;
     b.operators = operators;
     let (start, end) = (b.state()?, b.state()?);
     b.expr(e, start, end)?;
     b.accept(end, PLAIN);
-    Ok(Dfa::from_fsm(&minimize(determinize(b.nfa, start, budget)?)))
+    Ok((b.nfa, start))
 }
 
 fn operator_dfa(e: &Expr, budget: &Budget, operators: u32) -> Result<Dfa> {

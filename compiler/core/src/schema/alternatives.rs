@@ -40,6 +40,23 @@ impl<'a> Compiler<'a> {
     /// The alternatives of a conjunction; `None` if there are more than `most`.
     pub(super) fn alternatives(&mut self, flat: Flat<'a>, most: usize, look: u32) -> Result<Option<Vec<Flat<'a>>>> {
         let mut out = vec![];
+        let all = self.each_alternative(flat, most, look, |_, f| {
+            out.push(f);
+            true
+        })?;
+        Ok(all.then_some(out))
+    }
+
+    /// Hands over one alternative after the other for as long as `goes_on` says so. Returns whether these were all: there
+    /// may be more than `most`.
+    fn each_alternative(
+        &mut self,
+        flat: Flat<'a>,
+        most: usize,
+        look: u32,
+        mut goes_on: impl FnMut(&mut Self, Flat<'a>) -> bool,
+    ) -> Result<bool> {
+        let mut found = 0;
         let mut stack = vec![flat];
         while let Some(mut f) = stack.pop() {
             // Nested choices multiply: what they cost is counted, not timed, so that they end alike everywhere.
@@ -49,12 +66,15 @@ impl<'a> Compiler<'a> {
             if f.is_dead() {
                 continue;
             }
-            if out.len() + stack.len() > most {
-                return Ok(None);
+            if found + stack.len() > most {
+                return Ok(false);
             }
             if f.choices.is_empty() {
                 if f.object.some.is_empty() || !f.types.has(Types::OBJECT) {
-                    out.push(f);
+                    found += 1;
+                    if !goes_on(self, f) {
+                        return Ok(false);
+                    }
                 } else {
                     self.name_some_property(&mut f)?;
                     stack.push(f);
@@ -67,7 +87,7 @@ impl<'a> Compiler<'a> {
             // The stack is read from its end: the first branch comes first.
             stack[first..].reverse();
         }
-        Ok(Some(out))
+        Ok(true)
     }
 
     /// Add the live branches of a choice to the list.
@@ -452,15 +472,18 @@ impl<'a> Compiler<'a> {
             }
             let mut g = f.clone();
             g.restrict(group);
-            let Some(Some(list)) = self.quietly(|c| c.alternatives(g, 64, look - 1))? else { return Ok(false) };
-            for alt in list {
-                let empty = match &alt.values {
-                    Some(_) => self.flat_empty(alt, look)?,
-                    None => self.leaf_empty(&alt, group, look)?,
+            // The first that is not empty settles it; mostly that is the first of all.
+            let mut empty = Ok(true);
+            let each = |c: &mut Self, alt: Flat<'a>| {
+                empty = match &alt.values {
+                    Some(_) => c.flat_empty(alt, look),
+                    None => c.leaf_empty(&alt, group, look),
                 };
-                if !empty {
-                    return Ok(false);
-                }
+                matches!(empty, Ok(true))
+            };
+            let all = self.quietly(|c| c.each_alternative(g, 64, look - 1, each))?;
+            if !empty? || all != Some(true) {
+                return Ok(false);
             }
         }
         Ok(true)

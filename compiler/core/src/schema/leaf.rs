@@ -1,5 +1,6 @@
 //! Strings and numbers: the bridge to the parts that know patterns, formats and ranges.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ use crate::automata::joint::disjoint;
 use crate::error::{CompileError, Result};
 use crate::ir::{Body, Dfa, Expr, RuleId};
 use crate::limits::{Budget, Limits};
-use crate::lower;
+use crate::lower::{self, Language};
 use crate::regex::{any_string, regex, within, Alphabet, Anchoring};
 
 /// States that deciding about one string constraint may cost.
@@ -28,33 +29,33 @@ const LOOK_TUPLES: usize = 5_000;
 pub(super) struct Leaves<'a> {
     strings: FxHashMap<Strings<'a>, Option<Expr>>,
     numbers: FxHashMap<(numbers::Kind, Numbers<'a>), Option<Expr>>,
-    patterns: FxHashMap<&'a str, Arc<Dfa>>,
+    patterns: FxHashMap<&'a str, Rc<Language<'a>>>,
     empty: FxHashMap<Strings<'a>, bool>,
 }
 
 /// What a string must be in, and what it must not be in. There is something that it must be in.
 #[derive(Default)]
-struct Automata {
-    all: Vec<Arc<Dfa>>,
-    not: Vec<Arc<Dfa>>,
+struct Automata<'a> {
+    all: Vec<Rc<Language<'a>>>,
+    not: Vec<Rc<Language<'a>>>,
 }
 
-impl Automata {
-    fn intersection(&self, budget: &Budget) -> Result<Dfa> {
+impl Automata<'_> {
+    /// Patterns are worked out on the account of the compilation: others may ask for them again.
+    fn intersection(&self, budget: &Budget, whole: &Budget) -> Result<Dfa> {
         let mut parts = self.all.iter().rev();
-        let mut all = parts.next().map(|d| Dfa::clone(d)).unwrap_or_default();
-        for d in parts {
-            all = all.intersect(d, budget)?;
+        let mut all = match parts.next() {
+            Some(l) => Dfa::clone(&*l.dfa(whole)?),
+            None => Dfa::default(),
+        };
+        for l in parts {
+            all = all.intersect(&*l.dfa(whole)?, budget)?;
         }
-        for d in &self.not {
-            all = all.difference(d, budget)?;
+        for l in &self.not {
+            all = all.difference(&*l.dfa(whole)?, budget)?;
         }
         Ok(all)
     }
-}
-
-fn refs(automata: &[Arc<Dfa>]) -> Vec<&Dfa> {
-    automata.iter().map(|d| &**d).collect()
 }
 
 /// Standard base64 with padding, whole groups only.
@@ -108,17 +109,17 @@ impl<'a> Compiler<'a> {
 
     /// Whether a pattern matches a text.
     pub(super) fn pattern_matches(&mut self, loc: LocId, kw: Kw, pattern: &'a str, text: &str) -> Result<bool> {
-        let d = self.pattern_dfa(pattern).map_err(|e| self.placed(e, loc, kw))?;
-        Ok(d.accepts(text.as_bytes()))
+        let has = self.pattern_language(pattern).and_then(|l| l.has(text.as_bytes()));
+        has.map_err(|e| self.placed(e, loc, kw))
     }
 
-    /// The strings that a pattern matches, as an automaton over UTF-8.
-    fn pattern_dfa(&mut self, pattern: &'a str) -> Result<Arc<Dfa>> {
+    /// The strings that a pattern matches, in UTF-8.
+    fn pattern_language(&mut self, pattern: &'a str) -> Result<Rc<Language<'a>>> {
         if let Some(d) = self.leaves.patterns.get(pattern) {
             return Ok(d.clone());
         }
         let e = regex(pattern, Alphabet::Utf8, Anchoring::Search, self.budget)?;
-        let made = Arc::new(lower::dfa(&e, self.budget)?);
+        let made = Rc::new(Language::new(e, self.budget)?);
         self.leaves.patterns.insert(pattern, made.clone());
         Ok(made)
     }
@@ -332,17 +333,18 @@ impl<'a> Compiler<'a> {
     fn try_empty(&mut self, s: &Strings<'a>) -> Result<bool> {
         let budget = self.look();
         let parts = self.automata(s, &budget)?;
-        let (all, not) = (refs(&parts.all), refs(&parts.not));
-        match disjoint(&all, &not, LOOK_TUPLES) {
+        let all: Vec<&Language> = parts.all.iter().map(|l| &**l).collect();
+        let not: Vec<&Language> = parts.not.iter().map(|l| &**l).collect();
+        match disjoint(&all, &not, LOOK_TUPLES)? {
             Some(empty) => Ok(empty),
-            None => Ok(parts.intersection(&budget)?.is_empty()),
+            None => Ok(parts.intersection(&budget, self.budget)?.is_empty()),
         }
     }
 
     /// The strings that satisfy a constraint, within a budget of its own.
     fn automaton(&mut self, s: &Strings<'a>) -> Result<Dfa> {
         let budget = self.look();
-        self.automata(s, &budget)?.intersection(&budget)
+        self.automata(s, &budget)?.intersection(&budget, self.budget)
     }
 
     fn look(&self) -> Budget {
@@ -350,19 +352,19 @@ impl<'a> Compiler<'a> {
     }
 
     /// An automaton for each part of a constraint.
-    fn automata(&mut self, s: &Strings<'a>, budget: &Budget) -> Result<Automata> {
+    fn automata(&mut self, s: &Strings<'a>, budget: &Budget) -> Result<Automata<'a>> {
         let mut parts = Automata::default();
         for (p, yes) in &s.patterns {
-            let d = self.pattern_dfa(p)?;
-            if *yes { &mut parts.all } else { &mut parts.not }.push(d);
+            let l = self.pattern_language(p)?;
+            if *yes { &mut parts.all } else { &mut parts.not }.push(l);
         }
         for (f, yes) in &s.formats {
-            let d = self.format_dfa(f)?;
-            if *yes { &mut parts.all } else { &mut parts.not }.push(d);
+            let l = Rc::new(Language::Whole(self.format_dfa(f)?));
+            if *yes { &mut parts.all } else { &mut parts.not }.push(l);
         }
         if s.min > 0 || s.max.is_some() || parts.all.is_empty() {
             let lengths = any_string(Alphabet::Utf8, clamp(s.min), at_most(s.max));
-            parts.all.push(Arc::new(lower::dfa(&lengths, budget)?));
+            parts.all.push(Rc::new(Language::Whole(Arc::new(lower::dfa(&lengths, budget)?))));
         }
         Ok(parts)
     }
