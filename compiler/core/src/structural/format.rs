@@ -115,7 +115,7 @@ const TYPES: &str = "const_string, json_schema, grammar, regex, any_text, token,
 
 /// Reads a whole structural tag, in either form.
 pub(super) fn read<'a>(json: &Json<'a>) -> Result<Node<'a>> {
-    let at = Place { json, pointer: String::new(), depth: 0 };
+    let at = Place { json, from: None, depth: 0 };
     at.object()?;
     if let Some(t) = json.get("type") {
         if !matches!(t, Json::Text(t) if t == "structural_tag") {
@@ -135,7 +135,7 @@ pub(super) fn read<'a>(json: &Json<'a>) -> Result<Node<'a>> {
 }
 
 /// `{"structures": [{"begin", "schema", "end"}], "triggers": [...]}`.
-fn legacy<'a>(at: &Place<'_, 'a>) -> Result<Node<'a>> {
+fn legacy<'a>(at: &Place<'_, '_, 'a>) -> Result<Node<'a>> {
     let mut tags = vec![];
     for s in at.member("structures").list()? {
         s.object()?;
@@ -151,9 +151,9 @@ fn legacy<'a>(at: &Place<'_, 'a>) -> Result<Node<'a>> {
         let content = Schema { text, style: Style::Json, any_order: false, max_whitespace: None, excludes: vec![] };
         tags.push(Tag {
             begin: Begin::Text(s.member("begin").text()?),
-            content: Node { pointer: schema.pointer.clone(), format: Format::Schema(content) },
+            content: Node { pointer: schema.pointer(), format: Format::Schema(content) },
             end: End::Texts(vec![s.member("end").text()?]),
-            pointer: s.pointer,
+            pointer: s.pointer(),
         });
     }
     let triggers = at.member("triggers").texts()?;
@@ -161,12 +161,20 @@ fn legacy<'a>(at: &Place<'_, 'a>) -> Result<Node<'a>> {
     Ok(Node { pointer: String::new(), format })
 }
 
-/// A value and its pointer.
-struct Place<'j, 'a> {
+/// A value and where it stands. Its pointer is written only when somebody asks: most places are right.
+struct Place<'p, 'j, 'a> {
     json: &'j Json<'a>,
-    pointer: String,
+    /// The place that it was reached from, and how.
+    from: Option<(&'p Place<'p, 'j, 'a>, Step<'p>)>,
     /// Formats around.
     depth: u32,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'p> {
+    /// To a member; its name is one of ours and needs no escapes.
+    Member(&'p str),
+    Item(usize),
 }
 
 /// Formats inside one another: planning recurses along them.
@@ -174,13 +182,28 @@ const MOST_NESTED: u32 = 200;
 
 const ABSENT: &Json<'static> = &Json::Null;
 
-impl<'j, 'a> Place<'j, 'a> {
-    fn member(&self, name: &str) -> Place<'j, 'a> {
-        Place {
-            json: self.json.get(name).unwrap_or(ABSENT),
-            pointer: format!("{}/{name}", self.pointer),
-            depth: self.depth,
+impl<'j, 'a> Place<'_, 'j, 'a> {
+    fn member<'p>(&'p self, name: &'p str) -> Place<'p, 'j, 'a> {
+        let json = self.json.get(name).unwrap_or(ABSENT);
+        Place { json, from: Some((self, Step::Member(name))), depth: self.depth }
+    }
+
+    fn pointer(&self) -> String {
+        let mut steps = vec![];
+        let mut at = self.from;
+        while let Some((place, step)) = at {
+            steps.push(step);
+            at = place.from;
         }
+        let mut pointer = String::with_capacity(16 * steps.len());
+        for step in steps.into_iter().rev() {
+            pointer.push('/');
+            match step {
+                Step::Member(name) => pointer.push_str(name),
+                Step::Item(i) => pointer.push_str(&i.to_string()),
+            }
+        }
+        pointer
     }
 
     fn wrong(&self, wanted: &str) -> CompileError {
@@ -188,7 +211,7 @@ impl<'j, 'a> Place<'j, 'a> {
             Json::Null => "it is missing or null".into(),
             other => format!("it is {}", other.kind()),
         };
-        CompileError::invalid(&self.pointer, format!("this must be {wanted}; {found}"))
+        CompileError::invalid(self.pointer(), format!("this must be {wanted}; {found}"))
     }
 
     fn object(&self) -> Result<()> {
@@ -198,15 +221,15 @@ impl<'j, 'a> Place<'j, 'a> {
         }
     }
 
-    fn list(&self) -> Result<Vec<Place<'j, 'a>>> {
+    fn list(&self) -> Result<Vec<Place<'_, 'j, 'a>>> {
         let Json::Array(items) = self.json else { return Err(self.wrong("a list")) };
-        let place = |(i, json)| Place { json, pointer: format!("{}/{i}", self.pointer), depth: self.depth + 1 };
+        let place = |(i, json)| Place { json, from: Some((self, Step::Item(i))), depth: self.depth + 1 };
         Ok(items.iter().enumerate().map(place).collect())
     }
 
-    fn some(&self) -> Result<Vec<Place<'j, 'a>>> {
+    fn some(&self) -> Result<Vec<Place<'_, 'j, 'a>>> {
         match self.list()? {
-            items if items.is_empty() => Err(CompileError::invalid(&self.pointer, "the list must not be empty")),
+            items if items.is_empty() => Err(CompileError::invalid(self.pointer(), "the list must not be empty")),
             items => Ok(items),
         }
     }
@@ -227,7 +250,7 @@ impl<'j, 'a> Place<'j, 'a> {
         for item in self.list()? {
             let text = item.text()?;
             if text.is_empty() {
-                return Err(CompileError::invalid(item.pointer, "the string must not be empty"));
+                return Err(CompileError::invalid(item.pointer(), "the string must not be empty"));
             }
             texts.push(text);
         }
@@ -249,7 +272,7 @@ impl<'j, 'a> Place<'j, 'a> {
             Json::Number(n) => match n.parse::<u32>() {
                 Ok(n) if n < u32::MAX => Ok(Some(n)),
                 _ => Err(CompileError::invalid(
-                    &self.pointer,
+                    self.pointer(),
                     format!("this must be a whole number from 0 to {}; it is {n}", u32::MAX - 1),
                 )),
             },
@@ -269,7 +292,7 @@ impl<'j, 'a> Place<'j, 'a> {
             Json::Text(t) if !t.is_empty() => Ok(TokenRef::Text(t.clone())),
             Json::Number(n) => match n.parse::<u32>() {
                 Ok(id) => Ok(TokenRef::Id(id)),
-                Err(_) => Err(CompileError::invalid(&self.pointer, format!("{n} is no token id"))),
+                Err(_) => Err(CompileError::invalid(self.pointer(), format!("{n} is no token id"))),
             },
             _ => Err(self.wrong("a token: its id, or its text")),
         }
@@ -287,14 +310,14 @@ impl<'j, 'a> Place<'j, 'a> {
     }
 
     fn boxed(&self) -> Result<Box<Node<'a>>> {
-        Ok(Box::new(Place { json: self.json, pointer: self.pointer.clone(), depth: self.depth + 1 }.node()?))
+        Ok(Box::new(Place { json: self.json, from: self.from, depth: self.depth + 1 }.node()?))
     }
 
     fn node(&self) -> Result<Node<'a>> {
         self.object()?;
         if self.depth > MOST_NESTED {
             let what = "the nesting of formats";
-            return Err(CompileError::limit("depth", what, MOST_NESTED.into()).within(&self.pointer));
+            return Err(CompileError::limit("depth", what, MOST_NESTED.into()).within(&self.pointer()));
         }
         let kind = self.member("type").text()?;
         let format = match &*kind {
@@ -349,23 +372,23 @@ impl<'j, 'a> Place<'j, 'a> {
             },
             "dispatch" => Format::Dispatch {
                 rules: self.rules(|p| match p.text()? {
-                    t if t.is_empty() => Err(CompileError::invalid(&p.pointer, "the pattern must not be empty")),
+                    t if t.is_empty() => Err(CompileError::invalid(p.pointer(), "the pattern must not be empty")),
                     t => Ok(t),
                 })?,
                 looped: self.member("loop").flag(true)?,
                 excludes: self.member("excludes").texts()?,
             },
             "token_dispatch" => Format::TokenDispatch {
-                rules: self.rules(Place::token)?,
+                rules: self.rules(|p| p.token())?,
                 looped: self.member("loop").flag(true)?,
                 excludes: self.member("exclude_tokens").tokens()?,
             },
             other => {
                 let message = format!("there is no format {other:?}; there are {TYPES}");
-                return Err(CompileError::invalid(format!("{}/type", self.pointer), message));
+                return Err(CompileError::invalid(format!("{}/type", self.pointer()), message));
             }
         };
-        Ok(Node { pointer: self.pointer.clone(), format })
+        Ok(Node { pointer: self.pointer(), format })
     }
 
     fn styled(&self) -> Result<Schema<'a>> {
@@ -373,7 +396,7 @@ impl<'j, 'a> Place<'j, 'a> {
         let name = if *style.json == Json::Null { "json".into() } else { style.text()? };
         let style = Style::named(&name).ok_or_else(|| {
             let names = Style::ALL.map(Style::name).join(", ");
-            CompileError::invalid(style.pointer, format!("there is no style {name:?}; there are {names}"))
+            CompileError::invalid(style.pointer(), format!("there is no style {name:?}; there are {names}"))
         })?;
         Ok(Schema {
             text: Cow::Borrowed(self.member("json_schema").schema()?),
@@ -391,7 +414,7 @@ impl<'j, 'a> Place<'j, 'a> {
             Json::Text(t) if t == "ebnf" => {}
             Json::Text(t) if t == "lark" => {
                 return Err(CompileError::unsupported(
-                    syntax.pointer,
+                    syntax.pointer(),
                     "the syntax \"lark\"",
                     "grammars are written in EBNF",
                     "Write the rules as `name ::= ...`",
@@ -411,7 +434,7 @@ impl<'j, 'a> Place<'j, 'a> {
         };
         if max.is_some_and(|max| max < min) {
             return Err(CompileError::invalid(
-                &self.pointer,
+                self.pointer(),
                 "max is less than min; swap them, or use -1 for no bound",
             ));
         }
@@ -426,7 +449,7 @@ impl<'j, 'a> Place<'j, 'a> {
         self.object()?;
         let kind = self.member("type");
         if !matches!(kind.json, Json::Null) && !matches!(kind.json, Json::Text(t) if t == "tag") {
-            return Err(CompileError::invalid(kind.pointer, "only tags can stand here: their type is \"tag\""));
+            return Err(CompileError::invalid(kind.pointer(), "only tags can stand here: their type is \"tag\""));
         }
         let begin = self.member("begin");
         let begin = match begin.json {
@@ -439,23 +462,23 @@ impl<'j, 'a> Place<'j, 'a> {
             Json::Array(_) => End::Texts(end.some()?.iter().map(Place::text).collect::<Result<_>>()?),
             _ => End::Texts(vec![end.text()?]),
         };
-        Ok(Tag { pointer: self.pointer.clone(), begin, content: *self.member("content").boxed()?, end })
+        Ok(Tag { pointer: self.pointer(), begin, content: *self.member("content").boxed()?, end })
     }
 
     fn token_format(&self) -> Result<TokenRef<'a>> {
         let kind = self.member("type");
         if !matches!(kind.json, Json::Null) && !matches!(kind.json, Json::Text(t) if t == "token") {
-            return Err(CompileError::invalid(kind.pointer, "this must be a string or a \"token\""));
+            return Err(CompileError::invalid(kind.pointer(), "this must be a string or a \"token\""));
         }
         self.member("token").token()
     }
 
-    fn rules<T>(&self, pattern: impl Fn(&Place<'j, 'a>) -> Result<T>) -> Result<Vec<(T, Node<'a>)>> {
+    fn rules<T>(&self, pattern: impl Fn(&Place<'_, 'j, 'a>) -> Result<T>) -> Result<Vec<(T, Node<'a>)>> {
         let mut rules = vec![];
         for rule in self.member("rules").some()? {
             match rule.list()?.as_slice() {
                 [p, node] => rules.push((pattern(p)?, node.node()?)),
-                _ => return Err(CompileError::invalid(rule.pointer, "a rule is a pair: a pattern and a format")),
+                _ => return Err(CompileError::invalid(rule.pointer(), "a rule is a pair: a pattern and a format")),
             }
         }
         Ok(rules)

@@ -325,8 +325,8 @@ impl<'a> Planner<'_, 'a> {
             },
             Format::Tag(tag) => return self.tag(tag, around, tail),
             Format::Triggered { triggers, tags, at_least_one, stop_after_first, excludes } => {
-                let tags = self.numbered(tags);
-                let all = if *at_least_one { Some(self.choice_of(&tags, &[], around)?) } else { None };
+                let tags = self.planned(tags, around)?;
+                let all = if *at_least_one { Some(self.choice_of(&tags, &[], around)) } else { None };
                 if let (Some(all), true) = (&all, *stop_after_first) {
                     Expr::joined([all.clone()])
                 } else {
@@ -352,8 +352,8 @@ impl<'a> Planner<'_, 'a> {
                 return self.free(shortest(handlers), excludes, much, around, tail, pointer);
             }
             Format::Separated { tags, separator, at_least_one, stop_after_first } => {
-                let tags = self.numbered(tags);
-                let one = self.choice_of(&tags, &[], around)?;
+                let tags = self.planned(tags, around)?;
+                let one = self.choice_of(&tags, &[], around);
                 let many = match stop_after_first {
                     true => one,
                     false => {
@@ -380,10 +380,10 @@ impl<'a> Planner<'_, 'a> {
                         return Err(CompileError::invalid(format!("{}/begin", tag.pointer), message));
                     }
                 }
-                let tags = self.numbered(tags);
+                let tags = self.planned(tags, around)?;
                 let one = match tags.is_empty() {
                     true => Expr::Never,
-                    false => self.choice_of(&tags, &[], around)?,
+                    false => self.choice_of(&tags, &[], around),
                 };
                 let mut except = self.token_list(excludes, &format!("{pointer}/exclude_tokens"))?;
                 except.extend(triggers.iter().chain(&around.tokens));

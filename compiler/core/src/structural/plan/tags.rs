@@ -8,6 +8,18 @@ use crate::error::{CompileError, Result};
 use crate::ir::{pattern_expr, token_in_pattern, Body, Expr, Grammar, Rule};
 use crate::structural::format::{Begin, Tag};
 
+/// A tag whose inside has been planned.
+pub(super) struct Planned<'t, 'a> {
+    tag: &'t Tag<'a>,
+    number: u32,
+    /// As a pattern.
+    begin: Vec<u8>,
+    /// The part inside.
+    content: u32,
+    /// Empty where the content brings it along.
+    end: Vec<u8>,
+}
+
 impl<'a> Planner<'_, 'a> {
     /// A tag with its begin, and the tail after it.
     pub(super) fn tag(&mut self, tag: &Tag<'a>, around: &Around, tail: Option<&Ends>) -> Result<Expr> {
@@ -35,28 +47,41 @@ impl<'a> Planner<'_, 'a> {
         Ok(alt(ways))
     }
 
-    /// Numbers for the tags of a format.
-    pub(super) fn numbered<'t>(&mut self, tags: &'t [Tag<'a>]) -> Vec<(u32, &'t Tag<'a>)> {
+    /// The tags of a format with what is inside of them, which several choices may have in common.
+    pub(super) fn planned<'t>(&mut self, tags: &'t [Tag<'a>], around: &Around) -> Result<Vec<Planned<'t, 'a>>> {
         let first = self.tags;
         self.tags += tags.len() as u32;
-        (first..).zip(tags).collect()
+        let mut planned = Vec::with_capacity(tags.len());
+        for (number, tag) in (first..).zip(tags) {
+            let begin = match &tag.begin {
+                Begin::Text(text) => self.markers.pattern(text),
+                Begin::Token(token) => token_in_pattern(self.token(token, &format!("{}/begin", tag.pointer))?).to_vec(),
+            };
+            let (content, end) = self.tag_content(tag, around)?;
+            planned.push(Planned { tag, number, begin, content, end });
+        }
+        Ok(planned)
     }
 
     /// One of several tags; `trigger` is what of their begins has been written.
     ///
     /// Tags whose begins hold a token behind the trigger are chosen among after the last of these, so that a choice is of
     /// bytes alone.
-    pub(super) fn choice_of(&mut self, tags: &[(u32, &Tag<'a>)], trigger: &[u8], around: &Around) -> Result<Expr> {
-        let mut choices: Vec<(Vec<u8>, Vec<TagPlan>)> = vec![];
-        for &(number, tag) in tags {
-            let mut head = match &tag.begin {
-                Begin::Text(text) => self.markers.pattern(text).split_off(trigger.len()),
-                Begin::Token(token) => token_in_pattern(self.token(token, &format!("{}/begin", tag.pointer))?).to_vec(),
-            };
-            let tokens = head.iter().rposition(|&b| b == 0xff).map_or(0, |at| at + token_in_pattern(0).len());
-            let rest = head.split_off(tokens);
-            let (content, end) = self.tag_content(tag, around)?;
-            let plan = TagPlan { rest, content, end, number };
+    pub(super) fn choice_of<'t>(
+        &mut self,
+        tags: impl IntoIterator<Item = &'t Planned<'t, 'a>>,
+        trigger: &[u8],
+        around: &Around,
+    ) -> Expr
+    where
+        'a: 't,
+    {
+        let mut choices: Vec<(&[u8], Vec<TagPlan>)> = vec![];
+        for tag in tags {
+            let behind = &tag.begin[trigger.len()..];
+            let tokens = behind.iter().rposition(|&b| b == 0xff).map_or(0, |at| at + token_in_pattern(0).len());
+            let (head, rest) = behind.split_at(tokens);
+            let plan = TagPlan { rest: rest.to_vec(), content: tag.content, end: tag.end.clone(), number: tag.number };
             match choices.iter_mut().find(|c| c.0 == head) {
                 Some(choice) => choice.1.push(plan),
                 None => choices.push((head, vec![plan])),
@@ -65,9 +90,9 @@ impl<'a> Planner<'_, 'a> {
         let outer = around.depth == 0;
         let ways = choices.into_iter().map(|(head, tags)| {
             let choice = self.hole(Part::Choice { tags, outer });
-            Expr::joined([pattern_expr(&head), choice])
+            Expr::joined([pattern_expr(head), choice])
         });
-        Ok(alt(ways.collect()))
+        alt(ways.collect())
     }
 
     /// What is inside a tag, and the end that is left to write after it.
@@ -97,7 +122,7 @@ impl<'a> Planner<'_, 'a> {
     pub(super) fn group(
         &mut self,
         triggers: &[Cow<'a, str>],
-        tags: &[(u32, &Tag<'a>)],
+        tags: &[Planned<'_, 'a>],
         around: &Around,
         pointer: &str,
     ) -> Result<Vec<(Vec<u8>, Expr)>> {
@@ -106,24 +131,23 @@ impl<'a> Planner<'_, 'a> {
         }
         let names: Vec<(Vec<u8>, ())> = triggers.iter().map(|t| (self.markers.pattern(t), ())).collect();
         let names: Vec<Vec<u8>> = shortest(names).into_iter().map(|t| t.0).collect();
-        let mut by_trigger: Vec<Vec<(u32, &Tag<'a>)>> = vec![vec![]; names.len()];
-        for &(number, tag) in tags {
-            let Begin::Text(begin) = &tag.begin else {
+        let mut by_trigger: Vec<Vec<&Planned<'_, 'a>>> = vec![vec![]; names.len()];
+        for planned in tags {
+            if matches!(planned.tag.begin, Begin::Token(_)) {
                 let message = "the tags of triggered_tags begin with a string; use token_triggered_tags for tokens";
-                return Err(CompileError::invalid(format!("{}/begin", tag.pointer), message));
-            };
-            let begin = self.markers.pattern(begin);
-            match names.iter().position(|t| begin.starts_with(t)) {
-                Some(t) => by_trigger[t].push((number, tag)),
+                return Err(CompileError::invalid(format!("{}/begin", planned.tag.pointer), message));
+            }
+            match names.iter().position(|t| planned.begin.starts_with(t)) {
+                Some(t) => by_trigger[t].push(planned),
                 None => {
                     let message = "the begin of a tag must start with one of the triggers; add its first part to them";
-                    return Err(CompileError::invalid(format!("{}/begin", tag.pointer), message));
+                    return Err(CompileError::invalid(format!("{}/begin", planned.tag.pointer), message));
                 }
             }
         }
         let mut handlers = vec![];
         for (trigger, tags) in names.into_iter().zip(by_trigger) {
-            let handler = if tags.is_empty() { Expr::Never } else { self.choice_of(&tags, &trigger, around)? };
+            let handler = if tags.is_empty() { Expr::Never } else { self.choice_of(tags, &trigger, around) };
             handlers.push((trigger, handler));
         }
         Ok(handlers)
