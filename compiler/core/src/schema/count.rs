@@ -186,7 +186,8 @@ impl<'a> Compiler<'a> {
         // Items that must differ come to an end by themselves.
         let distinct = a.unique.is_some();
         let (mut sum, mut product, mut last) = (0u64, 1u64, None);
-        for place in 0.. {
+        let mut place = 0;
+        loop {
             if place >= a.min {
                 sum = sum.saturating_add(product);
             }
@@ -202,10 +203,14 @@ impl<'a> Compiler<'a> {
             };
             let Some(n) = n.filter(|n| !distinct || alike == 0 || *n >= MANY) else { return Ok(None) };
             last = Some(n);
-            product = product.saturating_mul(match distinct && n < MANY {
+            let shrinking = distinct && n < MANY;
+            // Places that are alike multiply alike: those before the shortest array ends are passed over at once.
+            let step = if shrinking || place < alike as u64 { 1 } else { a.min.saturating_sub(place).max(1) };
+            product = product.saturating_mul(match shrinking {
                 true => n.saturating_sub(place),
-                false => n,
+                false => n.saturating_pow(step.min(64) as u32),
             });
+            place += step;
         }
         Ok(Some(sum.min(MANY)))
     }

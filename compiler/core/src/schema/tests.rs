@@ -348,3 +348,22 @@ fn alternatives_that_contain_themselves_end() {
     // The default stack of a thread.
     std::thread::Builder::new().stack_size(2 << 20).spawn(tried).unwrap().join().unwrap();
 }
+
+#[test]
+fn counting_long_arrays_ends() {
+    // Unique items, that many of which are counted: found by fuzzing.
+    let arrays = |items: Value, min: u64| {
+        let item = json!({"type": "array", "items": items, "uniqueItems": true, "minItems": min});
+        json!({"items": item, "uniqueItems": true, "maxItems": 3})
+    };
+    for items in [json!({}), json!({"type": "integer"}), json!({"const": 1}), json!({"enum": [1, 2]})] {
+        let _ = compile(&arrays(items, 42_949_672_952), &options(), &budget()).map_err(|e| match e {
+            CompileError::Limit { name: "seconds", .. } => panic!("{e}"),
+            e => e,
+        });
+    }
+    // One array of each length, two lengths.
+    let ones = json!({"type": "array", "items": {"const": 1}, "minItems": 2, "maxItems": 3});
+    let schema = json!({"type": "array", "items": ones, "uniqueItems": true});
+    check(schema, &["[]", "[[1, 1]]", "[[1, 1], [1, 1, 1]]"], &["[[1]]", "[[1, 1], [1, 1, 1], [1, 1]]"]);
+}
