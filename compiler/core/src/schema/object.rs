@@ -26,17 +26,8 @@ impl<'a> Compiler<'a> {
                 atoms.push(Atom::is(child));
                 named = true;
             }
-            for (pattern, schema) in part.patterns.into_iter().flatten() {
-                if self.pattern_matches(part.loc, Kw::PatternProperties, pattern, name)? {
-                    let child = self.docs.child(part.loc, schema, Step::In(Kw::PatternProperties.text(), pattern));
-                    atoms.push(Atom::is(child));
-                    named = true;
-                }
-            }
-            if let (false, Some(schema)) = (named, part.additional) {
-                let key = Step::Key(Kw::AdditionalProperties.text());
-                atoms.push(Atom::is(self.docs.child(part.loc, schema, key)));
-            }
+            let matches = |c: &mut Self, p| c.pattern_matches(part.loc, Kw::PatternProperties, p, name);
+            self.by_pattern(part, named, matches, &mut atoms)?;
         }
         atoms.extend(o.properties.iter().filter(|(n, _)| *n == name).map(|(_, a)| *a));
         for (node, schema) in &o.unevaluated {
@@ -49,6 +40,29 @@ impl<'a> Compiler<'a> {
             }
         }
         Ok(atoms)
+    }
+
+    /// Adds what the patterns of a part ask of the values of names that they match, and its `additionalProperties` if the
+    /// names are neither matched nor `named` otherwise.
+    pub(super) fn by_pattern(
+        &mut self,
+        part: &ObjectPart<'a>,
+        mut named: bool,
+        mut matches: impl FnMut(&mut Self, &'a str) -> Result<bool>,
+        atoms: &mut Conj,
+    ) -> Result<()> {
+        for (pattern, schema) in part.patterns.into_iter().flatten() {
+            if matches(self, pattern)? {
+                let child = self.docs.child(part.loc, schema, Step::In(Kw::PatternProperties.text(), pattern));
+                atoms.push(Atom::is(child));
+                named = true;
+            }
+        }
+        if let (false, Some(schema)) = (named, part.additional) {
+            let key = Step::Key(Kw::AdditionalProperties.text());
+            atoms.push(Atom::is(self.docs.child(part.loc, schema, key)));
+        }
+        Ok(())
     }
 
     /// Whether an `unevaluatedProperties` further inside takes all that is left.

@@ -348,18 +348,7 @@ impl<'a> Compiler<'a> {
         let o = &f.object;
         let matches = |p: &str| class.iter().any(|(q, m)| *m && *q == p);
         for part in &o.parts {
-            let mut named = false;
-            for (pattern, schema) in part.patterns.into_iter().flatten() {
-                if matches(pattern) {
-                    let child = self.docs.child(part.loc, schema, Step::In(Kw::PatternProperties.text(), pattern));
-                    atoms.push(Atom::is(child));
-                    named = true;
-                }
-            }
-            if let (false, Some(schema)) = (named, part.additional) {
-                let key = Step::Key(Kw::AdditionalProperties.text());
-                atoms.push(Atom::is(self.docs.child(part.loc, schema, key)));
-            }
+            self.by_pattern(part, false, |_, p| Ok(matches(p)), &mut atoms)?;
         }
         for (node, schema) in &o.unevaluated {
             let evaluated =
