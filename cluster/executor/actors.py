@@ -25,6 +25,8 @@ START_S = 60.0
 """Seconds in which an actor must have been placed, started and have loaded the kernel."""
 OVERDUE_S = 10.0
 """Seconds beyond its tasks' hard limits after which an actor that does not answer is ended."""
+END_S = 1.0
+"""Seconds in which an actor must have ended itself; after that Ray ends it."""
 NAMESPACE = "gramary"
 
 
@@ -74,7 +76,7 @@ class RayExecutor(Dispatcher):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._actors: dict[int, Any] = {}
-        self._lost_pids: dict[int, int] = {}
+        self._lost_lives: dict[int, str] = {}
         self._detached = detached
         self._prefix = name or f"gramary-worker-{uuid.uuid4().hex[:8]}"
         self._options = {
@@ -105,9 +107,9 @@ class RayExecutor(Dispatcher):
                 if slot not in self._actors:
                     self._actors[slot] = await loop.run_in_executor(None, make)
                 actor = self._actors[slot]
-                pid = await _wait(actor.ping.remote(), end - loop.time())
-                if pid != self._lost_pids.get(slot):
-                    return _Actor(self, slot, actor, pid)
+                life = await _wait(actor.ping.remote(), end - loop.time())
+                if life != self._lost_lives.get(slot):
+                    return _Actor(self, slot, actor, life)
             except ray.exceptions.ActorDiedError:
                 self._actors.pop(slot, None)
             except (ray.exceptions.RayError, ValueError):
@@ -125,9 +127,9 @@ class RayExecutor(Dispatcher):
             self._shared[fingerprint] = ray.put(data)
         return self._shared[fingerprint]
 
-    def lost(self, slot: int, pid: int) -> None:
-        """This process of an actor is not to be used any more."""
-        self._lost_pids[slot] = pid
+    def lost(self, slot: int, life: str) -> None:
+        """This life of an actor is not to be used any more."""
+        self._lost_lives[slot] = life
 
     def request_workers(self, count: int) -> None:
         """Tell Ray's autoscaler that `count` workers are wanted; without an autoscaler this does nothing."""
@@ -149,10 +151,12 @@ class RayExecutor(Dispatcher):
 class _Actor:
     """One life of an actor."""
 
-    def __init__(self, executor: RayExecutor, slot: int, actor: Any, pid: int) -> None:
-        self._executor, self._slot, self._actor, self._pid = executor, slot, actor, pid
+    def __init__(self, executor: RayExecutor, slot: int, actor: Any, life: str) -> None:
+        self._executor, self._slot, self._actor, self._life = executor, slot, actor, life
         self._batch = ""
         self._spoilt = False
+        self._dead = False
+        """Ray says so; the next life may have begun."""
 
     async def learn(self, fingerprint: bytes, vocabulary: bytes | Path) -> None:
         import ray
@@ -163,7 +167,7 @@ class _Actor:
             error = await _wait(self._actor.learn.remote(fingerprint, shared), START_S)
         except ray.exceptions.RayError as lost:
             self._spoilt = True
-            raise WorkerLost(_reason(lost)) from None
+            raise self._lost(lost) from None
         if error is not None:
             raise error
 
@@ -176,7 +180,7 @@ class _Actor:
         try:
             answer = await _wait(self._actor.run.remote(self._batch, batch), most_s)
         except ray.exceptions.RayError as lost:
-            raise WorkerLost(_reason(lost)) from None
+            raise self._lost(lost) from None
         if answer is None:  # busy for somebody else: back into the queue
             self._spoilt = False
             return
@@ -196,9 +200,23 @@ class _Actor:
 
         if not self._spoilt:
             return  # it is idle: `RayExecutor.close` ends it, or leaves it to the next executor
-        self._executor.lost(self._slot, self._pid)
-        with contextlib.suppress(Exception):
-            ray.kill(self._actor, no_restart=False)
+        self._executor.lost(self._slot, self._life)
+        # `ray.kill` knows the actor and not its life: after a death it may come late and end the next one, whose work
+        # would be blamed for it. So the life is ended by name, and Ray is asked only where it does not answer.
+        try:
+            await _wait(self._actor.end.remote(self._life), END_S)
+        except ray.exceptions.RayActorError:
+            pass  # it has ended, now or before
+        except Exception:
+            if not self._dead:
+                with contextlib.suppress(Exception):
+                    ray.kill(self._actor, no_restart=False)
+
+    def _lost(self, error: Exception) -> WorkerLost:
+        import ray
+
+        self._dead = isinstance(error, ray.exceptions.RayActorError)
+        return WorkerLost(_reason(error))
 
 
 async def _wait(reference: Any, seconds: float) -> Any:

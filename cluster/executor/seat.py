@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from pathlib import Path
 
 from gramary.cluster.executor.base import Failed, Result
@@ -12,6 +13,8 @@ from gramary.compiler.errors import GramaryError
 
 BUSY_S = 1.0
 """How long a batch waits for one of another executor that shares the actor."""
+ENDED = 3
+"""Exit status of a process that was told to end."""
 
 
 class Seat:
@@ -21,10 +24,18 @@ class Seat:
         self._bench = open_bench(bench)
         self._running: dict[str, Watched] = {}
         self._one = threading.Lock()
+        self._life = uuid.uuid4().hex
 
-    def ping(self) -> int:
-        """The process's number: another one after a restart."""
-        return os.getpid()
+    def ping(self) -> str:
+        """The name of this life of the actor: another one after a restart. (A process's number would not do: those of
+        two nodes, or of two containers, can be equal.)
+        """
+        return self._life
+
+    def end(self, life: str) -> None:
+        """End the process, whatever it does, if this is still that life of the actor."""
+        if life == self._life:
+            os._exit(ENDED)
 
     def learn(self, fingerprint: bytes, vocabulary: bytes | str) -> GramaryError | None:
         """Take a tokenizer, as bytes or a path; returns what is wrong with it."""

@@ -13,7 +13,9 @@ import pytest
 from blake3 import blake3
 
 from gramary.cluster.executor import Failed, InProcess, Lowered, ProcessPool, RayExecutor, WorkLimits
-from gramary.cluster.executor.dispatch import Dispatcher
+from gramary.cluster.executor.base import LowerTask
+from gramary.cluster.executor.batch import Batch
+from gramary.cluster.executor.dispatch import Dispatcher, WorkerLost
 from gramary.cluster.executor.errors import UnknownTokenizer, decode_error, encode_error
 from gramary.cluster.records import Kind
 from gramary.compiler.errors import InvalidSchema, LimitExceeded, TokenizerError
@@ -265,10 +267,30 @@ def test_a_lost_worker_is_replaced_and_its_work_repeated(endable: str, tmp_path:
     async def body(executor: Dispatcher) -> None:
         sources = [source(str(i), once=str(tmp_path / str(i))) for i in range(2)]
         results = await executor.lower(sources)
-        assert all(isinstance(result, Lowered) for result in results)
+        assert [result for result in results if isinstance(result, Failed)] == []
         assert executor.stats().workers_lost >= 2
 
     with_executor(endable, body)
+
+
+def test_the_end_of_a_lost_actor_leaves_the_next_one_alone(ray_cluster: Any) -> None:
+    async def main() -> None:
+        executor = RayExecutor(1, bench=BENCH, limits=LIMITS)
+        try:
+            first = await executor._start(0)
+            batch = Batch((LowerTask(source("a", exit=7), LIMITS),), (60.0,))
+            with pytest.raises(WorkerLost):
+                await first.run(batch, lambda *_: None)
+            await first.end()
+            second = await executor._start(0)
+            await first.end()
+            told: list[tuple[int, Any]] = []
+            await second.run(Batch((LowerTask(source("b"), LIMITS),), (60.0,)), lambda *answer: told.append(answer))
+            assert [(index, is_lowered(result, "b")) for index, result in told] == [(0, True)]
+        finally:
+            await executor.close()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("error", [LimitExceeded("m", pointer="/a", limit="depth", value=3.0), InvalidSchema("x")])
