@@ -6,7 +6,11 @@ Errors are `gramary.compiler.errors.*` (raised by name from the binding).
 from collections.abc import Sequence
 from typing import Any
 
+from typing_extensions import Self
+
 FORMAT_VERSION: int
+DURATION_BOUNDS_NS: tuple[int, ...]
+"""Upper bounds of the buckets of `Durations`; one more has what lies beyond the last."""
 
 class Vocabulary:
     """A tokenizer prepared for masking: id -> bytes and kind, plus the trie. Immutable, shareable between threads."""
@@ -345,3 +349,40 @@ class Matcher:
     def num_tokens(self) -> int: ...
 
 def fill_bitmasks(matchers: Sequence[Matcher], bitmask: Any, rows: Sequence[int] | None = None) -> None: ...
+
+class Durations:
+    """A histogram of nanoseconds. Exact, whoever adds at the same time."""
+
+    def __init__(self) -> None: ...
+    def add(self, nanoseconds: int) -> None: ...
+    def snapshot(self) -> dict[str, Any]:
+        """`count`, `sum` in seconds and counts by bucket, in `buckets`."""
+
+class RequestState:
+    """What a serving engine calls for one request at every token. `gramary.runtime.serving.RequestGrammar` has the rest,
+    with the hooks `_arrive`, `_fail`, `_refused` and `_open`, which are called when there is no matcher, or none any more.
+    """
+
+    def __new__(cls, fill: Durations, accept: Durations, validate: Durations, rollback: Durations) -> Self: ...
+    def fill_bitmask(self, bitmask: Any, row: int) -> None:
+        """Write the next token's mask to `row` of `bitmask`, an int32 array or CPU tensor of shape (rows, words)."""
+    def accept_tokens(self, request_id: str, tokens: Sequence[int]) -> bool:
+        """Advance by `tokens`. False: one of them is not allowed (or the grammar failed), and the request must end.
+
+        What comes after a stop token is ignored.
+        """
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """The longest prefix of `tokens` that would be accepted, up to and including a stop token."""
+    def rollback(self, count: int) -> None:
+        """Take back the last `count` tokens."""
+    def is_terminated(self) -> bool:
+        """Was a stop token accepted?"""
+    def reset(self) -> None:
+        """Back to the start."""
+    @property
+    def matcher(self) -> Matcher | None:
+        """The kernel's matcher, once it is there."""
+    def _start(self, matcher: Matcher) -> None:
+        """The matcher is there."""
+    def _end(self) -> None:
+        """The request failed: `matcher` is None from now on."""

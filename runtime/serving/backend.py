@@ -22,18 +22,21 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from gramary.compiler.errors import CompileError, LimitExceeded
-from gramary.runtime._core import CompiledGrammar, Matcher
+from gramary.runtime._core import CompiledGrammar, RequestState
 from gramary.runtime.bitmask import Bitmask
 from gramary.runtime.serving.events import Events
 from gramary.runtime.serving.exposition import serve_counts
 from gramary.runtime.serving.metrics import WorkerCounts
 from gramary.runtime.serving.options import WorkerOptions
 from gramary.runtime.serving.source import Compiled, GrammarSource, Kind, Missing
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _events = Events(__name__)
 
@@ -187,24 +190,18 @@ class ServingBackend:
         return promise
 
 
-class RequestGrammar:
+class RequestGrammar(RequestState):
     """One request's grammar, in the terms of engines: fill, accept, validate, roll back. None of it raises.
 
-    It is compiling, ready, or failed with a `reason`; a failed one leaves rows open and refuses every token.
+    It is compiling, ready, or failed with a `reason`; a failed one leaves rows open and refuses every token. The calls
+    themselves are the kernel's (`RequestState`), since they are made at every token; here is what happens once.
     """
 
-    __slots__ = (
-        "_backend",
-        "_count",
-        "_future",
-        "_grammar",
-        "_matcher",
-        "_owner",
-        "_rows",
-        "_stops",
-        "_terminated",
-        "reason",
-    )
+    __slots__ = ("_backend", "_future", "_grammar", "_stops", "reason")
+
+    def __new__(cls, backend: ServingBackend, *_: Any, **__: Any) -> Self:
+        calls = backend.counts.calls
+        return super().__new__(cls, calls["fill"], calls["accept"], calls["validate"], calls["rollback"])
 
     def __init__(
         self,
@@ -220,19 +217,9 @@ class RequestGrammar:
         self._stops = given or None
         self._future = future
         self._grammar: CompiledGrammar | None = None
-        self._matcher: Matcher | None = None
-        self._terminated = False
-        self._owner: Any = None
-        self._rows: Any = None
-        self._count = 0
         self.reason = ""
         if grammar is not None:
             self._make_matcher(grammar)
-
-    @property
-    def matcher(self) -> Matcher | None:
-        """The kernel's matcher, once it is there."""
-        return self._matcher
 
     def fresh(self) -> RequestGrammar:
         """The same grammar at its start, for another request."""
@@ -240,117 +227,14 @@ class RequestGrammar:
 
     def is_ready(self) -> bool:
         """Can masks be filled without waiting? Also true of a grammar that failed."""
-        return self._matcher is not None or bool(self.reason) or self._future is None or self._future.done()
+        return self._future is None or self._future.done()
 
-    def fill_bitmask(self, bitmask: Any, row: int) -> None:
-        """Write the next token's mask to `row` of `bitmask`, an int32 array or CPU tensor of shape (rows, words)."""
-        start = perf_counter_ns()
-        if bitmask is not self._owner or row >= self._count:
-            self._look_at(bitmask, row)
-        matcher = self._matcher or self._arrived(self._backend.options.fill_wait_ms / 1e3)
-        if matcher is not None:
-            try:
-                if not matcher.fill_bitmask(self._rows, row):
-                    self._fail("token", "no token of this vocabulary can continue the text")
-            except Exception as error:
-                self._fail("limit", f"the mask could not be computed: {error}")
-        if self._matcher is None:
-            array: Bitmask = bitmask if isinstance(bitmask, np.ndarray) else bitmask.numpy()
-            array[row] = -1
-        self._backend.counts.calls["fill"].add(perf_counter_ns() - start)
-
-    def _look_at(self, bitmask: Any, row: int) -> None:
-        """Remember where the rows of an engine's bitmask are: at every token, looking costs more than filling."""
-        array: Bitmask = bitmask if isinstance(bitmask, np.ndarray) else bitmask.numpy()
-        words = (self._backend.vocab_size + 31) // 32
-        plain = array.dtype == np.int32 and array.flags.c_contiguous and array.ndim == 2 and array.shape[1] == words
-        plain = plain and row < array.shape[0]  # else the kernel says what is wrong
-        self._owner, self._count = bitmask, array.shape[0] if plain else 0
-        self._rows = array.ctypes.data if plain else array
-
-    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
-        """Advance by `tokens`. False: one of them is not allowed (or the grammar failed), and the request must end.
-
-        What comes after a stop token is ignored.
-        """
-        start = perf_counter_ns()
-        accepted = self._accept(tokens)
-        if not accepted:
-            _events.warning("request_failed", request=request_id, reason=self.reason)
-        self._backend.counts.calls["accept"].add(perf_counter_ns() - start)
-        return accepted
-
-    def validate_tokens(self, tokens: list[int]) -> list[int]:
-        """The longest prefix of `tokens` that would be accepted, up to and including a stop token."""
-        start = perf_counter_ns()
-        matcher = self._matcher or self._arrived(0.0)
-        taken = 0
-        if matcher is not None and not self._terminated:
-            try:
-                taken = self._before_end(matcher, tokens, matcher.validate_tokens(tokens))
-            except Exception as error:
-                self._fail("limit", f"drafts could not be judged: {error}")
-        self._backend.counts.calls["validate"].add(perf_counter_ns() - start)
-        return tokens[:taken]
-
-    def rollback(self, count: int) -> None:
-        """Take back the last `count` tokens."""
-        start = perf_counter_ns()
-        if self._matcher is not None and count > 0:
-            try:
-                self._matcher.rollback(count)
-                self._terminated = self._matcher.is_terminated()
-            except Exception as error:
-                self._fail("internal", f"{count} tokens could not be taken back: {error}")
-        self._backend.counts.calls["rollback"].add(perf_counter_ns() - start)
-
-    def is_terminated(self) -> bool:
-        """Was a stop token accepted?"""
-        return self._terminated
-
-    def reset(self) -> None:
-        """Back to the start."""
-        if self._matcher is not None:
-            self._matcher.reset()
-        self._terminated = False
-
-    def _accept(self, tokens: list[int]) -> bool:
-        if self._terminated:
-            return True
-        matcher = self._matcher or self._arrived(0.0)
-        if matcher is None:
-            return False
-        if not tokens:
-            return True
-        try:
-            taken = matcher.accept_tokens(tokens)
-            self._terminated = matcher.is_terminated()
-        except Exception as error:
-            self._fail("limit", f"token {tokens[0]} could not be matched: {error}")
-            return False
-        if taken == len(tokens) or self._terminated:
-            return True
-        at_end = " (the text is complete: only a stop token may follow)" if matcher.is_complete() else ""
-        self._fail("token", f"token {tokens[taken]} is not allowed here{at_end}; did min_tokens forbid the end?")
-        return False
-
-    def _before_end(self, matcher: Matcher, tokens: list[int], taken: int) -> int:
-        """`taken`, cut behind the stop token that ends the text: a second one would be accepted too."""
-        stops = self._stops or self._backend.source.compiler.stop_token_ids
-        if not any(token in stops for token in tokens[: taken - 1]):
-            return taken
-        probe = matcher.fork()
-        for i, token in enumerate(tokens[:taken]):  # one that is a letter of the text ends nothing
-            probe.accept_token(token)
-            if probe.is_terminated():
-                return i + 1
-        return taken
-
-    def _arrived(self, seconds: float) -> Matcher | None:
-        """The matcher, waiting for it for so long; None, and failed, if it is not there then."""
+    def _arrive(self, wait: bool) -> None:
+        """Called until there is a matcher: take it from the future, waiting for that if `wait`, or fail."""
         future = self._future
         if self.reason or future is None:
-            return None
+            return
+        seconds = self._backend.options.fill_wait_ms / 1e3 if wait else 0.0
         waited = not future.done()
         try:
             grammar = future.result(seconds)
@@ -365,22 +249,31 @@ class RequestGrammar:
                 self._backend.counts.count("fill_waits", "ready")
             self._make_matcher(grammar)
         self._future = None
-        return self._matcher
 
     def _make_matcher(self, grammar: CompiledGrammar) -> None:
         self._grammar = grammar
         try:
-            self._matcher = grammar.matcher(
-                stop_token_ids=self._stops, max_rollback_tokens=self._backend.max_rollback_tokens
+            self._start(
+                grammar.matcher(stop_token_ids=self._stops, max_rollback_tokens=self._backend.max_rollback_tokens)
             )
         except Exception as error:
             self._fail("internal", f"no matcher could be made: {error}")
 
     def _fail(self, kind: str, reason: str) -> None:
-        self._matcher = None
+        """Called when the request cannot go on."""
+        self._end()
         if not self.reason:
             self.reason = reason
             self._backend.counts.count("requests_failed", kind)
+
+    def _refused(self, request_id: str) -> None:
+        """Called when tokens were refused."""
+        _events.warning("request_failed", request=request_id, reason=self.reason)
+
+    def _open(self, bitmask: Any, row: int) -> None:
+        """Called where there is no mask: everything is allowed, and refused afterwards."""
+        array: Bitmask = bitmask if isinstance(bitmask, np.ndarray) else bitmask.numpy()
+        array[row] = -1
 
 
 class _GrammarCache:

@@ -7,47 +7,17 @@ what tests read.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any
 
-BOUNDS_NS = tuple(
-    int(seconds * 1e9)
-    for seconds in (
-        *(1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3),
-        *(1e-2, 2e-2, 5e-2, 0.1, 0.25, 1.0, 5.0),
-    )
-)
+from gramary.runtime._core import DURATION_BOUNDS_NS, Durations
+
+BOUNDS_NS = DURATION_BOUNDS_NS
 """Upper bounds of the histograms' buckets, from a call in the engine to a compile at its limit."""
 
 
-class Durations:
-    """A histogram of nanoseconds."""
-
-    __slots__ = ("buckets", "count", "total_ns")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total_ns = 0
-        self.buckets = [0] * (len(BOUNDS_NS) + 1)
-
-    def add(self, nanoseconds: int) -> None:
-        """Count one duration."""
-        self.count += 1
-        self.total_ns += nanoseconds
-        self.buckets[bisect_left(BOUNDS_NS, nanoseconds)] += 1
-
-    def snapshot(self) -> dict[str, Any]:
-        """`count`, `sum` in seconds and counts by bucket."""
-        return {"count": self.count, "sum": self.total_ns / 1e9, "buckets": list(self.buckets)}
-
-
 class WorkerCounts:
-    """Counters of one worker process.
-
-    `calls` are written by the engine's thread alone and may miss counts where several threads fill masks at once;
-    everything else is exact.
-    """
+    """Counters of one worker process. `calls` are written by the kernel, which makes those calls."""
 
     def __init__(self) -> None:
         self.calls = {call: Durations() for call in ("fill", "accept", "validate", "rollback")}
@@ -60,7 +30,8 @@ class WorkerCounts:
     def compiled(self, tier: str, nanoseconds: int) -> None:
         """A request's grammar is there; `tier` is the dearest that was needed."""
         with self._lock:
-            self.compiles.setdefault(tier, Durations()).add(nanoseconds)
+            durations = self.compiles.setdefault(tier, Durations())
+        durations.add(nanoseconds)
 
     def count(self, name: str, label: str = "", number: int = 1) -> None:
         """Count events, such as `count("requests_failed", "limit")`."""

@@ -117,7 +117,7 @@ impl PyGrammar {
 
 #[pyclass(name = "Matcher", module = "gramary.runtime._core", frozen)]
 pub struct PyMatcher {
-    matcher: Matcher,
+    pub matcher: Arc<Matcher>,
 }
 
 #[pymethods]
@@ -133,7 +133,7 @@ impl PyMatcher {
         if let Some(ids) = &stop_token_ids {
             check_stops(ids, grammar.row_words * 32)?;
         }
-        Ok(PyMatcher { matcher: Matcher::new(grammar, stop_token_ids, max_rollback_tokens) })
+        Ok(PyMatcher { matcher: Arc::new(Matcher::new(grammar, stop_token_ids, max_rollback_tokens)) })
     }
 
     #[pyo3(signature = (bitmask, row = 0))]
@@ -183,7 +183,7 @@ impl PyMatcher {
     }
 
     fn fork(&self) -> PyMatcher {
-        PyMatcher { matcher: self.matcher.fork() }
+        PyMatcher { matcher: Arc::new(self.matcher.fork()) }
     }
 
     fn reset(&self, py: Python<'_>) {
@@ -219,10 +219,11 @@ impl PyMatcher {
 impl PyMatcher {
     /// Take tokens; holding the GIL if it is a matter of microseconds (see `fill_bitmask`).
     fn take(&self, py: Python<'_>, tokens: &[u32]) -> PyResult<usize> {
-        match self.matcher.accept_at_once(tokens) {
-            Some(taken) => Ok(taken),
-            None => self.run(py, |m| m.accept_all(tokens)),
-        }
+        let taken = match self.matcher.accept_at_once(tokens) {
+            Some(taken) => taken,
+            None => self.run(py, |m| m.accept_all(tokens))?,
+        };
+        Ok(taken.tokens)
     }
 
     /// Run without the GIL, errors as Python's.
@@ -262,6 +263,6 @@ pub fn fill_bitmasks(
     let target = Rows::of(bitmask, first.get().matcher.grammar().row_words)?;
     // SAFETY: rows are distinct, so the slices do not overlap; `bitmask` is borrowed for the whole call.
     let slices = rows.iter().map(|&r| unsafe { target.row(r) }).collect::<PyResult<Vec<_>>>()?;
-    let matchers: Vec<&Matcher> = matchers.iter().map(|m| &m.get().matcher).collect();
+    let matchers: Vec<&Matcher> = matchers.iter().map(|m| &*m.get().matcher).collect();
     py.detach(|| batch::fill_all(&matchers, slices)).map_err(|e| matcher_error(py, e))
 }

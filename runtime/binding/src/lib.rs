@@ -4,13 +4,16 @@ mod allocator;
 mod artifacts;
 mod bitmask;
 mod compiler;
+mod durations;
 mod errors;
 mod grammar;
 mod json;
 mod options;
+mod request;
 mod vocabulary;
 
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 #[pymodule]
 mod _core {
@@ -21,13 +24,18 @@ mod _core {
     #[pymodule_export]
     use super::compiler::{PyCompiler, PyLimits};
     #[pymodule_export]
+    use super::durations::PyDurations;
+    #[pymodule_export]
     use super::grammar::{fill_bitmasks, PyGrammar, PyMatcher};
+    #[pymodule_export]
+    use super::request::PyRequestState;
     #[pymodule_export]
     use super::vocabulary::PyVocabulary;
 
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         super::allocator::keep_memory();
+        m.add("DURATION_BOUNDS_NS", PyTuple::new(m.py(), gramary_runtime::durations::BOUNDS_NS)?)?;
         m.add("FORMAT_VERSION", gramary_compiler::FORMAT_VERSION)
     }
 }

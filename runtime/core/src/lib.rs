@@ -4,6 +4,7 @@ pub mod batch;
 pub mod bounds;
 mod counted;
 mod distinct;
+pub mod durations;
 pub mod engine;
 pub mod exchange;
 pub mod grammar;
@@ -15,7 +16,8 @@ pub mod tagging;
 pub mod warm;
 
 pub use bounds::Bounds;
+pub use durations::Durations;
 pub use engine::{Compiled, Engine, EngineStats, SchemaOptions, Source};
 pub use grammar::{Grammar, GrammarStats, Place, TagMap, TagStates};
-pub use matcher::{Matcher, MatcherError, TagEvent};
+pub use matcher::{Matcher, MatcherError, TagEvent, Taken};
 pub use table::{Table, Tokens};

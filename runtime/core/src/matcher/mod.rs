@@ -93,6 +93,15 @@ impl Record {
     }
 }
 
+/// What [`Matcher::accept_all`] took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// How many tokens, those of a text that had ended before included.
+    pub tokens: usize,
+    /// Whether the text has ended with a stop token.
+    pub terminated: bool,
+}
+
 /// The parse state of one request. Calls from several threads run one after the other.
 #[derive(Debug)]
 pub struct Matcher {
@@ -223,20 +232,20 @@ impl Matcher {
 
     /// Take one token. False: it is not allowed, and nothing has changed.
     pub fn accept(&self, token: u32) -> Result<bool, MatcherError> {
-        Ok(self.accept_all(&[token])? == 1)
+        Ok(self.accept_all(&[token])?.tokens == 1)
     }
 
-    /// Take tokens until one is not allowed; returns how many were.
-    pub fn accept_all(&self, tokens: &[u32]) -> Result<usize, MatcherError> {
+    /// Take tokens until one is not allowed.
+    pub fn accept_all(&self, tokens: &[u32]) -> Result<Taken, MatcherError> {
         self.with(|access, record| self.accept_in(access, record, tokens))
     }
 
     /// [`Matcher::accept_all`], if it takes microseconds; `None`: nothing was taken, call that.
-    pub fn accept_at_once(&self, tokens: &[u32]) -> Option<usize> {
+    pub fn accept_at_once(&self, tokens: &[u32]) -> Option<Taken> {
         self.at_once(|access, record| self.accept_in(access, record, tokens))
     }
 
-    fn accept_in(&self, access: &mut Access<'_>, record: &mut Record, tokens: &[u32]) -> Option<usize> {
+    fn accept_in(&self, access: &mut Access<'_>, record: &mut Record, tokens: &[u32]) -> Option<Taken> {
         let mut taken = 0;
         let begun = (record.steps.len(), record.tokens);
         for &token in tokens {
@@ -256,17 +265,27 @@ impl Matcher {
             }
         }
         self.trim(record);
-        Some(taken)
+        Some(Taken { tokens: taken, terminated: record.now().terminated })
     }
 
     /// Length of the longest prefix of `tokens` that could be taken. Changes nothing.
     pub fn validate(&self, tokens: &[u32]) -> Result<usize, MatcherError> {
+        self.judge(tokens, false)
+    }
+
+    /// The same, up to the stop token that ends the text: more of them could be taken, but mean nothing.
+    pub fn validate_to_end(&self, tokens: &[u32]) -> Result<usize, MatcherError> {
+        self.judge(tokens, true)
+    }
+
+    fn judge(&self, tokens: &[u32], to_end: bool) -> Result<usize, MatcherError> {
         self.with(|access, record| {
             let mut step = record.now();
             let mut events = VecDeque::new();
             for (i, &token) in tokens.iter().enumerate() {
                 match self.advance(access, step, token, &mut events, &mut record.strings)? {
                     None => return Some(i),
+                    Some(next) if to_end && next.terminated => return Some(i + 1),
                     Some(next) => step = next,
                 }
             }

@@ -1,0 +1,280 @@
+//! `RequestState`: what a serving engine calls for one request at every token, and nothing of what happens once.
+//!
+//! An engine's forward pass leaves the processor's caches full of weights, so these calls find neither code nor data there,
+//! and take as long as the lines that they touch. They are therefore methods of one class here, whose state lies side by
+//! side: no Python runs in them unless something is wrong, nothing is looked up by name, and nothing is allocated. What is
+//! slow and rare is Python's: the subclass (`gramary.runtime.serving.RequestGrammar`) has the hooks
+//!
+//! | hook | called when | must |
+//! |---|---|---|
+//! | `_arrive(wait)` | there is no matcher yet | `_start` with one, or `_fail`; waiting only if `wait` |
+//! | `_fail(kind, reason)` | the request cannot go on | note the reason, and `_end` |
+//! | `_refused(request_id)` | tokens were refused | log it |
+//! | `_open(bitmask, row)` | there is no mask | allow everything in the row |
+//!
+//! Nothing raises out of these calls but what hooks raise.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use gramary_runtime::{Durations, Matcher};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyList, PySlice};
+use smallvec::SmallVec;
+
+use crate::bitmask::Rows;
+use crate::durations::PyDurations;
+use crate::errors::matcher_error;
+use crate::grammar::PyMatcher;
+
+/// Tokens of one call; more than an engine gives at once without speculation, and usually with it.
+type Tokens = SmallVec<[u32; 16]>;
+
+/// An id that no vocabulary has: what negative and oversized ones are to the kernel.
+const NO_TOKEN: u32 = u32::MAX;
+
+/// Whether a request has a matcher.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Stage {
+    /// Not yet.
+    Compiling,
+    Ready,
+    /// It failed: rows are open and every token is refused.
+    Over,
+}
+
+/// The bitmask that was written last: to ask an array where its rows are costs more than to fill one.
+struct Target {
+    /// Held, so that no other array can be taken for it.
+    owner: Py<PyAny>,
+    rows: Rows,
+}
+
+/// See the module.
+#[pyclass(name = "RequestState", module = "gramary.runtime._core", subclass, frozen)]
+pub struct PyRequestState {
+    stage: AtomicU8,
+    terminated: AtomicBool,
+    target: Mutex<Option<Target>>,
+    matcher: OnceLock<Arc<Matcher>>,
+    fill: Arc<Durations>,
+    accept: Arc<Durations>,
+    validate: Arc<Durations>,
+    rollback: Arc<Durations>,
+}
+
+#[pymethods]
+impl PyRequestState {
+    /// The histograms are those of the calls' durations.
+    #[new]
+    fn new(fill: &PyDurations, accept: &PyDurations, validate: &PyDurations, rollback: &PyDurations) -> Self {
+        PyRequestState {
+            stage: AtomicU8::new(Stage::Compiling as u8),
+            terminated: AtomicBool::new(false),
+            target: Mutex::new(None),
+            matcher: OnceLock::new(),
+            fill: fill.durations.clone(),
+            accept: accept.durations.clone(),
+            validate: validate.durations.clone(),
+            rollback: rollback.durations.clone(),
+        }
+    }
+
+    fn fill_bitmask(slf: &Bound<'_, Self>, bitmask: &Bound<'_, PyAny>, row: isize) -> PyResult<()> {
+        let start = Instant::now();
+        let this = slf.get();
+        let mut filled = false;
+        if let Some(matcher) = this.matcher_for(slf, true)? {
+            match this.write(slf.py(), matcher, bitmask, row) {
+                Ok(true) => filled = true,
+                Ok(false) => fail(slf, "token", "no token of this vocabulary can continue the text")?,
+                Err(e) => fail(slf, "limit", &format!("the mask could not be computed: {e}"))?,
+            }
+        }
+        if !filled {
+            slf.call_method1(intern!(slf.py(), "_open"), (bitmask, row))?;
+        }
+        this.fill.since(start);
+        Ok(())
+    }
+
+    fn accept_tokens(
+        slf: &Bound<'_, Self>,
+        request_id: &Bound<'_, PyAny>,
+        tokens: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let start = Instant::now();
+        let this = slf.get();
+        let accepted = this.take(slf, tokens)?;
+        if !accepted {
+            slf.call_method1(intern!(slf.py(), "_refused"), (request_id,))?;
+        }
+        this.accept.since(start);
+        Ok(accepted)
+    }
+
+    fn validate_tokens<'py>(slf: &Bound<'py, Self>, tokens: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let start = Instant::now();
+        let this = slf.get();
+        let mut taken = 0;
+        if !this.terminated.load(Ordering::Relaxed) {
+            if let Some(matcher) = this.matcher_for(slf, false)? {
+                match this.judge(slf.py(), matcher, tokens) {
+                    Ok(number) => taken = number,
+                    Err(e) => fail(slf, "limit", &format!("drafts could not be judged: {e}"))?,
+                }
+            }
+        }
+        let valid = tokens.get_item(PySlice::new(slf.py(), 0, taken as isize, 1))?;
+        this.validate.since(start);
+        Ok(valid)
+    }
+
+    fn rollback(slf: &Bound<'_, Self>, count: isize) -> PyResult<()> {
+        let start = Instant::now();
+        let this = slf.get();
+        if let (Some(matcher), Ok(count @ 1..)) = (this.matcher(), usize::try_from(count)) {
+            match slf.py().detach(|| matcher.rollback(count)) {
+                Ok(()) => this.terminated.store(matcher.is_terminated(), Ordering::Relaxed),
+                Err(e) => fail(slf, "internal", &format!("{count} tokens could not be taken back: {e}"))?,
+            }
+        }
+        this.rollback.since(start);
+        Ok(())
+    }
+
+    fn is_terminated(&self) -> bool {
+        self.terminated.load(Ordering::Relaxed)
+    }
+
+    fn reset(&self, py: Python<'_>) {
+        if let Some(matcher) = self.matcher() {
+            py.detach(|| matcher.reset());
+        }
+        self.terminated.store(false, Ordering::Relaxed);
+    }
+
+    /// The kernel's matcher, if there is one and the request has not failed.
+    #[getter(matcher)]
+    fn shared_matcher(&self) -> Option<PyMatcher> {
+        self.matcher().map(|matcher| PyMatcher { matcher: matcher.clone() })
+    }
+
+    /// The matcher is there. The first one stays.
+    fn _start(&self, matcher: &PyMatcher) {
+        let _ = self.matcher.set(matcher.matcher.clone());
+        let (compiling, ready) = (Stage::Compiling as u8, Stage::Ready as u8);
+        let _ = self.stage.compare_exchange(compiling, ready, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The request has failed, for good.
+    fn _end(&self) {
+        self.stage.store(Stage::Over as u8, Ordering::Relaxed);
+    }
+}
+
+impl PyRequestState {
+    #[inline]
+    fn matcher(&self) -> Option<&Arc<Matcher>> {
+        match self.stage.load(Ordering::Relaxed) == Stage::Ready as u8 {
+            true => self.matcher.get(),
+            false => None,
+        }
+    }
+
+    /// The matcher, also one that arrives now.
+    #[inline]
+    fn matcher_for(&self, slf: &Bound<'_, Self>, wait: bool) -> PyResult<Option<&Arc<Matcher>>> {
+        if self.stage.load(Ordering::Relaxed) == Stage::Compiling as u8 {
+            slf.call_method1(intern!(slf.py(), "_arrive"), (wait,))?;
+        }
+        Ok(self.matcher())
+    }
+
+    /// Write a mask. False: no token is allowed.
+    fn write(&self, py: Python<'_>, matcher: &Matcher, bitmask: &Bound<'_, PyAny>, row: isize) -> PyResult<bool> {
+        let row = usize::try_from(row)?;
+        let mut target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = target.as_ref().filter(|t| t.owner.as_ptr() == bitmask.as_ptr());
+        let rows = match known {
+            Some(known) => &known.rows,
+            None => {
+                let rows = Rows::of(bitmask, matcher.grammar().row_words)?;
+                &target.insert(Target { owner: bitmask.clone().unbind(), rows }).rows
+            }
+        };
+        // SAFETY: `bitmask` is borrowed for the whole call, which keeps the array alive, and it is where it was when `rows`
+        // was made: numpy moves no array that somebody else refers to, as `owner` does, and engines do not resize the
+        // tensor that they allocated for their masks. For the row itself see `Rows::row`.
+        let words = unsafe { rows.row(row)? };
+        // Releasing the GIL for a microsecond may cost the switch interval of another thread, 5 ms.
+        match matcher.fill_at_once(words) {
+            Some(some) => Ok(some),
+            None => {
+                drop(target);
+                py.detach(|| matcher.fill(words)).map_err(|e| matcher_error(py, e))
+            }
+        }
+    }
+
+    /// Advance by tokens; false: the request must end, and the reason is noted. What comes after a stop token is ignored.
+    fn take(&self, slf: &Bound<'_, Self>, tokens: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if self.terminated.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let Some(matcher) = self.matcher_for(slf, false)? else { return Ok(false) };
+        let ids = match ids(tokens) {
+            Ok(ids) => ids,
+            Err(e) => {
+                fail(slf, "internal", &format!("the engine's tokens are none: {e}"))?;
+                return Ok(false);
+            }
+        };
+        let taken = match matcher.accept_at_once(&ids) {
+            Some(taken) => taken,
+            None => match slf.py().detach(|| matcher.accept_all(&ids)) {
+                Ok(taken) => taken,
+                Err(e) => {
+                    fail(slf, "limit", &format!("token {} could not be matched: {e}", ids[0]))?;
+                    return Ok(false);
+                }
+            },
+        };
+        if taken.terminated {
+            self.terminated.store(true, Ordering::Relaxed);
+        } else if taken.tokens < ids.len() {
+            let token = tokens.get_item(taken.tokens)?;
+            let end = " (the text is complete: only a stop token may follow)";
+            let at_end = if matcher.is_complete() { end } else { "" };
+            fail(slf, "token", &format!("token {token} is not allowed here{at_end}; did min_tokens forbid the end?"))?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// How many of the tokens would be accepted, up to and including a stop token.
+    fn judge(&self, py: Python<'_>, matcher: &Matcher, tokens: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let ids = ids(tokens)?;
+        py.detach(|| matcher.validate_to_end(&ids)).map_err(|e| matcher_error(py, e))
+    }
+}
+
+fn fail(slf: &Bound<'_, PyRequestState>, kind: &str, reason: &str) -> PyResult<()> {
+    slf.call_method1(intern!(slf.py(), "_fail"), (kind, reason)).map(drop)
+}
+
+/// Ids as the kernel has them. An integer that no vocabulary can have, negative or huge, is just not allowed.
+fn ids(tokens: &Bound<'_, PyAny>) -> PyResult<Tokens> {
+    let id = |token: Bound<'_, PyAny>| match token.extract::<u32>() {
+        Ok(id) => Ok(id),
+        Err(_) if token.is_instance_of::<PyInt>() => Ok(NO_TOKEN),
+        Err(e) => Err(e),
+    };
+    match tokens.cast::<PyList>() {
+        Ok(list) => list.iter().map(id).collect(),
+        Err(_) => tokens.try_iter()?.map(|token| id(token?)).collect(),
+    }
+}
