@@ -359,8 +359,10 @@ class Durations:
         """`count`, `sum` in seconds and counts by bucket, in `buckets`."""
 
 class RequestState:
-    """What a serving engine calls for one request at every token. `gramary.runtime.serving.RequestGrammar` has the rest,
-    with the hooks `_arrive`, `_fail`, `_refused` and `_open`, which are called when there is no matcher, or none any more.
+    """What a serving engine calls for one request at every token.
+
+    `gramary.runtime.serving.RequestGrammar` has the rest, with the hooks that are called when there is no matcher yet, or
+    none any more: `_arrive`, `_fail`, `_refused` and `_open`.
     """
 
     def __new__(cls, fill: Durations, accept: Durations, validate: Durations, rollback: Durations) -> Self: ...

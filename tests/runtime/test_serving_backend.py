@@ -310,6 +310,37 @@ def test_torch_bitmasks(compiler: Compiler) -> None:
     backend.close()
 
 
+def test_every_call_is_counted_once_whatever_comes_of_it(compiler: Compiler) -> None:
+    backend = ServingBackend(LocalSource(compiler))
+    good = backend.begin(Kind.REGEX, "ab", make=RequestGrammar)
+    bad = backend.begin(Kind.REGEX, "(", make=RequestGrammar, wait=False)
+    for grammar in (good, bad):
+        grammar.fill_bitmask(bitmask(), 0)
+        grammar.validate_tokens([ord("a")])
+        grammar.accept_tokens("r", [ord("a")])
+        grammar.rollback(1)
+    backend.begin(Kind.REGEX, "ab", make=RequestGrammar).fill_bitmask(bitmask(), 0)
+    calls = backend.counts.snapshot()["calls"]
+    assert {call: one["count"] for call, one in calls.items()} == {"fill": 3, "accept": 2, "validate": 2, "rollback": 2}
+    assert all(0 < one["sum"] < 10 and sum(one["buckets"]) == one["count"] for one in calls.values())
+    backend.close()
+
+
+def test_a_matcher_is_lent_until_the_request_fails(compiler: Compiler) -> None:
+    """It is the request's own, not a copy: engines that fill many rows at once read it."""
+    backend = ServingBackend(LocalSource(compiler))
+    grammar = backend.begin(Kind.REGEX, "ab", make=RequestGrammar)
+    matcher = grammar.matcher
+    assert matcher is not None
+    assert grammar.accept_tokens("r", [ord("a")])
+    assert matcher.accept_tokens([ord("a"), ord("b")]) == 0
+    assert matcher.accept_token(ord("b"))
+    assert not grammar.accept_tokens("r", [ord("b")])
+    assert "the text is complete" in grammar.reason
+    assert grammar.matcher is None
+    backend.close()
+
+
 def test_reset_begins_anew(compiler: Compiler) -> None:
     backend = ServingBackend(LocalSource(compiler))
     grammar = backend.begin(Kind.REGEX, "ab", make=RequestGrammar)

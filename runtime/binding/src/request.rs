@@ -14,6 +14,7 @@
 //!
 //! Nothing raises out of these calls but what hooks raise.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -86,16 +87,12 @@ impl PyRequestState {
     fn fill_bitmask(slf: &Bound<'_, Self>, bitmask: &Bound<'_, PyAny>, row: isize) -> PyResult<()> {
         let start = Instant::now();
         let this = slf.get();
-        let mut filled = false;
-        if let Some(matcher) = this.matcher_for(slf, true)? {
-            match this.write(slf.py(), matcher, bitmask, row) {
-                Ok(true) => filled = true,
-                Ok(false) => fail(slf, "token", "no token of this vocabulary can continue the text")?,
-                Err(e) => fail(slf, "limit", &format!("the mask could not be computed: {e}"))?,
-            }
-        }
-        if !filled {
-            slf.call_method1(intern!(slf.py(), "_open"), (bitmask, row))?;
+        let outcome = match this.matcher_for(slf, true)? {
+            Some(matcher) => this.write(slf.py(), matcher, bitmask, row),
+            None => Ok(false),
+        };
+        if !matches!(outcome, Ok(true)) {
+            without_mask(slf, outcome.err(), bitmask, row)?;
         }
         this.fill.since(start);
         Ok(())
@@ -108,9 +105,16 @@ impl PyRequestState {
     ) -> PyResult<bool> {
         let start = Instant::now();
         let this = slf.get();
-        let accepted = this.take(slf, tokens)?;
+        let outcome = match this.terminated.load(Ordering::Relaxed) {
+            true => Ok(true),
+            false => match this.matcher_for(slf, false)? {
+                Some(matcher) => this.take(slf.py(), matcher, tokens),
+                None => Ok(false),
+            },
+        };
+        let accepted = matches!(outcome, Ok(true));
         if !accepted {
-            slf.call_method1(intern!(slf.py(), "_refused"), (request_id,))?;
+            refused(slf, outcome.err(), request_id)?;
         }
         this.accept.since(start);
         Ok(accepted)
@@ -122,9 +126,9 @@ impl PyRequestState {
         let mut taken = 0;
         if !this.terminated.load(Ordering::Relaxed) {
             if let Some(matcher) = this.matcher_for(slf, false)? {
-                match this.judge(slf.py(), matcher, tokens) {
+                match judge(slf.py(), matcher, tokens) {
                     Ok(number) => taken = number,
-                    Err(e) => fail(slf, "limit", &format!("drafts could not be judged: {e}"))?,
+                    Err(e) => fail(slf, Failure::new("limit", format!("drafts could not be judged: {e}")))?,
                 }
             }
         }
@@ -139,7 +143,7 @@ impl PyRequestState {
         if let (Some(matcher), Ok(count @ 1..)) = (this.matcher(), usize::try_from(count)) {
             match slf.py().detach(|| matcher.rollback(count)) {
                 Ok(()) => this.terminated.store(matcher.is_terminated(), Ordering::Relaxed),
-                Err(e) => fail(slf, "internal", &format!("{count} tokens could not be taken back: {e}"))?,
+                Err(e) => fail(slf, Failure::new("internal", format!("{count} tokens could not be taken back: {e}")))?,
             }
         }
         this.rollback.since(start);
@@ -194,87 +198,154 @@ impl PyRequestState {
         Ok(self.matcher())
     }
 
-    /// Write a mask. False: no token is allowed.
-    fn write(&self, py: Python<'_>, matcher: &Matcher, bitmask: &Bound<'_, PyAny>, row: isize) -> PyResult<bool> {
-        let row = usize::try_from(row)?;
+    /// Write a mask; true, since what has none is an error.
+    #[inline]
+    fn write(
+        &self,
+        py: Python<'_>,
+        matcher: &Matcher,
+        bitmask: &Bound<'_, PyAny>,
+        row: isize,
+    ) -> Result<bool, Failure> {
         let mut target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = target.as_ref().filter(|t| t.owner.as_ptr() == bitmask.as_ptr());
-        let rows = match known {
-            Some(known) => &known.rows,
-            None => {
-                let rows = Rows::of(bitmask, matcher.grammar().row_words)?;
-                &target.insert(Target { owner: bitmask.clone().unbind(), rows }).rows
-            }
-        };
+        if target.as_ref().is_none_or(|t| t.owner.as_ptr() != bitmask.as_ptr()) {
+            *target = Some(Target::of(bitmask, matcher)?);
+        }
+        let Some(Target { rows, .. }) = &*target else { unreachable!("just made") };
         // SAFETY: `bitmask` is borrowed for the whole call, which keeps the array alive, and it is where it was when `rows`
         // was made: numpy moves no array that somebody else refers to, as `owner` does, and engines do not resize the
         // tensor that they allocated for their masks. For the row itself see `Rows::row`.
-        let words = unsafe { rows.row(row)? };
+        let words = unsafe { rows.row(row as usize) }.map_err(Failure::mask)?;
         // Releasing the GIL for a microsecond may cost the switch interval of another thread, 5 ms.
         match matcher.fill_at_once(words) {
-            Some(some) => Ok(some),
+            Some(true) => Ok(true),
+            Some(false) => Err(Failure::empty_mask()),
             None => {
                 drop(target);
-                py.detach(|| matcher.fill(words)).map_err(|e| matcher_error(py, e))
+                match py.detach(|| matcher.fill(words)) {
+                    Ok(true) => Ok(true),
+                    Ok(false) => Err(Failure::empty_mask()),
+                    Err(e) => Err(Failure::mask(e)),
+                }
             }
         }
     }
 
-    /// Advance by tokens; false: the request must end, and the reason is noted. What comes after a stop token is ignored.
-    fn take(&self, slf: &Bound<'_, Self>, tokens: &Bound<'_, PyAny>) -> PyResult<bool> {
-        if self.terminated.load(Ordering::Relaxed) {
-            return Ok(true);
-        }
-        let Some(matcher) = self.matcher_for(slf, false)? else { return Ok(false) };
-        let ids = match ids(tokens) {
-            Ok(ids) => ids,
-            Err(e) => {
-                fail(slf, "internal", &format!("the engine's tokens are none: {e}"))?;
-                return Ok(false);
-            }
-        };
+    /// Advance by tokens; true, since refusals are errors. What comes after a stop token is ignored.
+    #[inline]
+    fn take(&self, py: Python<'_>, matcher: &Matcher, tokens: &Bound<'_, PyAny>) -> Result<bool, Failure> {
+        let ids = ids(tokens).map_err(|e| Failure::new("internal", format!("the engine gave no tokens: {e}")))?;
         let taken = match matcher.accept_at_once(&ids) {
             Some(taken) => taken,
-            None => match slf.py().detach(|| matcher.accept_all(&ids)) {
-                Ok(taken) => taken,
-                Err(e) => {
-                    fail(slf, "limit", &format!("token {} could not be matched: {e}", ids[0]))?;
-                    return Ok(false);
-                }
-            },
+            None => {
+                let taken = py.detach(|| matcher.accept_all(&ids));
+                taken.map_err(|e| Failure::new("limit", format!("token {} could not be matched: {e}", ids[0])))?
+            }
         };
         if taken.terminated {
             self.terminated.store(true, Ordering::Relaxed);
         } else if taken.tokens < ids.len() {
-            let token = tokens.get_item(taken.tokens)?;
-            let end = " (the text is complete: only a stop token may follow)";
-            let at_end = if matcher.is_complete() { end } else { "" };
-            fail(slf, "token", &format!("token {token} is not allowed here{at_end}; did min_tokens forbid the end?"))?;
-            return Ok(false);
+            return Err(Failure::token(matcher, tokens, taken.tokens));
         }
         Ok(true)
     }
+}
 
-    /// How many of the tokens would be accepted, up to and including a stop token.
-    fn judge(&self, py: Python<'_>, matcher: &Matcher, tokens: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let ids = ids(tokens)?;
-        py.detach(|| matcher.validate_to_end(&ids)).map_err(|e| matcher_error(py, e))
+impl Target {
+    #[cold]
+    fn of(bitmask: &Bound<'_, PyAny>, matcher: &Matcher) -> Result<Target, Failure> {
+        let rows = Rows::of(bitmask, matcher.grammar().row_words).map_err(Failure::mask)?;
+        Ok(Target { owner: bitmask.clone().unbind(), rows })
     }
 }
 
-fn fail(slf: &Bound<'_, PyRequestState>, kind: &str, reason: &str) -> PyResult<()> {
-    slf.call_method1(intern!(slf.py(), "_fail"), (kind, reason)).map(drop)
+/// Why a request cannot go on. What makes and handles it is out of line: it is not to be in the way of what happens at
+/// every token.
+struct Failure {
+    /// As it is counted.
+    kind: &'static str,
+    reason: String,
 }
 
-/// Ids as the kernel has them. An integer that no vocabulary can have, negative or huge, is just not allowed.
+impl Failure {
+    fn new(kind: &'static str, reason: String) -> Failure {
+        Failure { kind, reason }
+    }
+
+    #[cold]
+    fn mask(error: impl Display) -> Failure {
+        Failure::new("limit", format!("the mask could not be computed: {error}"))
+    }
+
+    #[cold]
+    fn empty_mask() -> Failure {
+        Failure::new("token", "no token of this vocabulary can continue the text".into())
+    }
+
+    /// Token `at` of these is not allowed.
+    #[cold]
+    fn token(matcher: &Matcher, tokens: &Bound<'_, PyAny>, at: usize) -> Failure {
+        let token = tokens.get_item(at).map_or_else(|e| e.to_string(), |token| token.to_string());
+        let end = " (the text is complete: only a stop token may follow)";
+        let at_end = if matcher.is_complete() { end } else { "" };
+        Failure::new("token", format!("token {token} is not allowed here{at_end}; did min_tokens forbid the end?"))
+    }
+}
+
+#[cold]
+fn fail(slf: &Bound<'_, PyRequestState>, failure: Failure) -> PyResult<()> {
+    slf.call_method1(intern!(slf.py(), "_fail"), (failure.kind, failure.reason)).map(drop)
+}
+
+#[cold]
+fn without_mask(
+    slf: &Bound<'_, PyRequestState>,
+    failure: Option<Failure>,
+    bitmask: &Bound<'_, PyAny>,
+    row: isize,
+) -> PyResult<()> {
+    failure.map_or(Ok(()), |failure| fail(slf, failure))?;
+    slf.call_method1(intern!(slf.py(), "_open"), (bitmask, row)).map(drop)
+}
+
+#[cold]
+fn refused(slf: &Bound<'_, PyRequestState>, failure: Option<Failure>, request_id: &Bound<'_, PyAny>) -> PyResult<()> {
+    failure.map_or(Ok(()), |failure| fail(slf, failure))?;
+    slf.call_method1(intern!(slf.py(), "_refused"), (request_id,)).map(drop)
+}
+
+/// How many of the tokens would be accepted, up to and including a stop token.
+fn judge(py: Python<'_>, matcher: &Matcher, tokens: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let ids = ids(tokens)?;
+    py.detach(|| matcher.validate_to_end(&ids)).map_err(|e| matcher_error(py, e))
+}
+
+/// Ids as the kernel has them.
+#[inline]
 fn ids(tokens: &Bound<'_, PyAny>) -> PyResult<Tokens> {
-    let id = |token: Bound<'_, PyAny>| match token.extract::<u32>() {
-        Ok(id) => Ok(id),
-        Err(_) if token.is_instance_of::<PyInt>() => Ok(NO_TOKEN),
-        Err(e) => Err(e),
+    let mut ids = Tokens::new();
+    let Ok(list) = tokens.cast::<PyList>() else {
+        for token in tokens.try_iter()? {
+            ids.push(id(&token?)?);
+        }
+        return Ok(ids);
     };
-    match tokens.cast::<PyList>() {
-        Ok(list) => list.iter().map(id).collect(),
-        Err(_) => tokens.try_iter()?.map(|token| id(token?)).collect(),
+    for i in 0..list.len() {
+        ids.push(id(&list.get_item(i)?)?);
+    }
+    Ok(ids)
+}
+
+#[inline]
+fn id(token: &Bound<'_, PyAny>) -> PyResult<u32> {
+    token.extract::<u32>().or_else(|e| no_id(token, e))
+}
+
+/// An integer that no vocabulary can have, negative or huge, is just not allowed.
+#[cold]
+fn no_id(token: &Bound<'_, PyAny>, error: PyErr) -> PyResult<u32> {
+    match token.is_instance_of::<PyInt>() {
+        true => Ok(NO_TOKEN),
+        false => Err(error),
     }
 }

@@ -33,6 +33,12 @@ impl Bounds {
     pub fn any(&self) -> bool {
         *self != Bounds::NONE
     }
+
+    /// Of a run of either kind.
+    #[inline]
+    pub(crate) fn inner(&self) -> u32 {
+        self.whitespace.min(self.digits)
+    }
 }
 
 impl Default for Bounds {
@@ -109,6 +115,7 @@ impl Lexer {
     }
 
     /// How many more bytes of whitespace and of digits may follow; `None` inside a string or outside of JSON.
+    #[inline]
     pub fn room(&self, bounds: &Bounds) -> Option<(u32, u32)> {
         if self.mode != Mode::Outside {
             return None;
@@ -127,6 +134,7 @@ impl Lexer {
         matches!(self.mode, Mode::Inside | Mode::Escape)
     }
 
+    #[inline]
     pub fn is_off(&self) -> bool {
         self.mode == Mode::Off
     }
@@ -177,6 +185,16 @@ pub struct Runs {
     pub ascii: Box<[u32]>,
     /// Tokens with a byte above 127 behind a quote.
     pub quoted: Vec<u32>,
+    /// The longest run of each list: what a mask asks first, and mostly last.
+    pub longest: Longest,
+}
+
+/// See [`Runs`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Longest {
+    pub spaces: u32,
+    pub digits: u32,
+    pub inner: u32,
 }
 
 impl Runs {
@@ -222,6 +240,8 @@ impl Runs {
         for list in [&mut runs.spaces, &mut runs.digits, &mut runs.inner] {
             list.sort_unstable_by_key(|r| (std::cmp::Reverse(r.0), r.1));
         }
+        let first = |list: &[(u32, u32)]| list.first().map_or(0, |r| r.0);
+        runs.longest = Longest { spaces: first(&runs.spaces), digits: first(&runs.digits), inner: first(&runs.inner) };
         runs
     }
 }

@@ -399,9 +399,8 @@ impl Engine {
         texts: Vec<CountedText>,
     ) -> Arc<Grammar> {
         let (tokens, stops) = (self.tokens.clone(), self.stop_tokens.clone());
-        let mut grammar = Grammar::new(tokens, program, limits, tags, stops, self.model_vocab).within(bounds);
-        grammar.texts = texts;
-        Arc::new(grammar)
+        let grammar = Grammar::new(tokens, program, limits, tags, stops, self.model_vocab);
+        Arc::new(grammar.within(bounds).counting(texts))
     }
 
     /// Makes room: sources that were used longest ago go first. What is over the budget goes and a little more, so that it is

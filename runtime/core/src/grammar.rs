@@ -89,6 +89,8 @@ pub struct Grammar {
     pub distinct: bool,
     /// Texts whose tokens are counted.
     pub(crate) texts: Vec<CountedText>,
+    /// Matchers look at more than sets and bounds: tags, texts, or values that must differ.
+    pub(crate) watched: bool,
     /// Words of a row: the model's vocabulary, which may be padded beyond the tokenizer's.
     pub row_words: usize,
     pub(crate) table: RwLock<Table>,
@@ -130,6 +132,7 @@ impl Grammar {
         let table = Table::new(program.clone(), tokens.clone(), limits.items_per_set);
         Grammar {
             row_words: model_vocab.max(tokens.vocab.len()).div_ceil(32),
+            watched: distinct || tags.is_some(),
             tokens,
             program,
             limits,
@@ -148,6 +151,13 @@ impl Grammar {
     /// The same with bounds. Not before a matcher is made.
     pub fn within(mut self, bounds: Bounds) -> Grammar {
         self.bounds = bounds;
+        self
+    }
+
+    /// The same with texts whose tokens are counted. Not before a matcher is made.
+    pub(crate) fn counting(mut self, texts: Vec<CountedText>) -> Grammar {
+        self.watched |= !texts.is_empty();
+        self.texts = texts;
         self
     }
 

@@ -38,21 +38,22 @@ impl Matcher {
     }
 
     fn fill_in(&self, access: &mut Access<'_>, record: &mut Record, row: &mut [u32]) -> Option<bool> {
-        let step = record.now();
+        let Record { steps, strings, .. } = record;
+        let step = &steps[steps.len() - 1];
         if step.terminated {
             row.fill(0);
         } else {
-            let begun = self.begin_token(access, step)?.set;
+            let begun = if self.grammar.watched { self.begin_token(access, *step)?.set } else { step.set };
             let recipe = match access {
                 Access::Read(t) => t.recipe(begun)?,
                 Access::Write(t) => t.find_recipe(begun),
             };
             access.table().write(recipe, row);
-            if self.grammar.bounds.any() {
-                self.within_bounds(access, step, row, &mut record.strings)?;
+            if self.may_be_bounded(step) {
+                self.within_bounds(access, *step, row, strings)?;
             }
             if self.grammar.distinct {
-                self.withhold_repeats(access, step, &mut record.strings, row)?;
+                self.withhold_repeats(access, *step, strings, row)?;
             }
         }
         if step.terminated || access.table().machine.is_done(step.set) {
@@ -62,13 +63,14 @@ impl Matcher {
                 }
             }
         } else if access.takes_tokens(step.set)? {
-            self.withhold_stops(access, step, row, &mut record.strings)?;
+            self.withhold_stops(access, *step, row, strings)?;
         }
         Some(row.iter().any(|&w| w != 0))
     }
 
     /// "Any token" of a grammar is none that ends the text: entries know nothing of stop tokens, so their bits are looked
     /// at here.
+    #[inline(never)]
     fn withhold_stops(
         &self,
         access: &mut Access<'_>,
@@ -85,7 +87,28 @@ impl Matcher {
         Some(())
     }
 
+    /// Whether there are tokens that could go beyond a bound from here. Nearly always the longest run of any token fits.
+    #[inline]
+    fn may_be_bounded(&self, step: &Step) -> bool {
+        let (bounds, longest) = (&self.grammar.bounds, &self.grammar.tokens.bounded.longest);
+        if !bounds.any() {
+            return false;
+        }
+        let (spaces, digits) = self.room(step);
+        bounds.ascii || longest.spaces > spaces || longest.digits > digits || longest.inner > bounds.inner()
+    }
+
+    /// How many more bytes of whitespace and of digits may follow. Outside of JSON a token may open a tag and go on inside.
+    #[inline]
+    fn room(&self, step: &Step) -> (u32, u32) {
+        let bounds = &self.grammar.bounds;
+        let whole = (bounds.whitespace, bounds.digits);
+        let inside = if step.lexer.is_off() { whole } else { (u32::MAX, u32::MAX) };
+        step.lexer.room(bounds).unwrap_or(inside)
+    }
+
     /// Take the tokens out of a row that would go beyond a bound. `None`: a memo is missing.
+    #[inline(never)]
     fn within_bounds(&self, access: &mut Access<'_>, step: Step, row: &mut [u32], strings: &mut Strings) -> Option<()> {
         let (bounds, runs) = (&self.grammar.bounds, &self.grammar.tokens.bounded);
         let set = |row: &[u32], t: u32| row[t as usize / 32] >> (t % 32) & 1 == 1;
@@ -119,10 +142,7 @@ impl Matcher {
                 }
             }
         }
-        // Outside of JSON a token may open a tag and go on inside.
-        let whole = (bounds.whitespace, bounds.digits);
-        let inside = if step.lexer.is_off() { whole } else { (u32::MAX, u32::MAX) };
-        let (spaces, digits) = step.lexer.room(bounds).unwrap_or(inside);
+        let (spaces, digits) = self.room(&step);
         // A set that loops on whitespace has another way on: nothing beyond the room is forced.
         let mut free: Option<bool> = (as_tokens || step.lexer.is_off()).then_some(false);
         for t in beyond(&runs.spaces, spaces) {
@@ -137,8 +157,7 @@ impl Matcher {
                 row[t as usize / 32] &= !(1 << (t % 32));
             }
         }
-        let inner = bounds.whitespace.min(bounds.digits);
-        for t in beyond(&runs.digits, digits).chain(beyond(&runs.inner, inner)) {
+        for t in beyond(&runs.digits, digits).chain(beyond(&runs.inner, bounds.inner())) {
             if set(row, t) && self.advance(access, step, t, &mut ignored, strings)?.is_none() {
                 row[t as usize / 32] &= !(1 << (t % 32));
             }

@@ -3,18 +3,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use gramary_compiler::machine::DEAD_SET;
 use gramary_compiler::unit::ByteSet;
-use gramary_compiler::vocab::TokenKind;
 use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
 use thiserror::Error;
 
-use crate::bounds::{Lexer, Verdict};
+use crate::bounds::Lexer;
 use crate::counted::Counts;
 use crate::distinct::{self, Place as StringPlace, Strings};
 use crate::grammar::Grammar;
 use crate::table::Table;
 
+mod advance;
 mod counts;
 mod fill;
 mod jump;
@@ -246,26 +245,26 @@ impl Matcher {
     }
 
     fn accept_in(&self, access: &mut Access<'_>, record: &mut Record, tokens: &[u32]) -> Option<Taken> {
-        let mut taken = 0;
         let begun = (record.steps.len(), record.tokens);
+        let mut step = record.now();
+        let mut taken = Taken { tokens: 0, terminated: step.terminated };
         for &token in tokens {
-            let from = record.now();
-            match self.advance(access, from, token, &mut record.events, &mut record.strings) {
+            match self.take(access, &mut step, token, &mut record.events, &mut record.strings) {
                 None => {
                     // A memo is missing: undo this attempt, the caller runs it again under the write lock.
                     self.undo(record, begun.0, begun.1);
                     return None;
                 }
-                Some(None) => break,
-                Some(Some(step)) => {
+                Some(false) => break,
+                Some(true) => {
                     record.steps.push_back(step);
                     record.tokens += 1;
-                    taken += 1;
+                    taken = Taken { tokens: taken.tokens + 1, terminated: step.terminated };
                 }
             }
         }
         self.trim(record);
-        Some(Taken { tokens: taken, terminated: record.now().terminated })
+        Some(taken)
     }
 
     /// Length of the longest prefix of `tokens` that could be taken. Changes nothing.
@@ -321,6 +320,7 @@ impl Matcher {
         })
     }
 
+    #[cold]
     fn undo(&self, record: &mut Record, steps: usize, tokens: u64) {
         record.steps.truncate(steps);
         record.tokens = tokens;
@@ -336,178 +336,6 @@ impl Matcher {
         let settled = record.steps[0].events.min(record.unreported);
         while record.first_event < settled && record.events.pop_front().is_some() {
             record.first_event += 1;
-        }
-    }
-
-    /// One token from `from`. Outer `None`: a memo is missing. Inner `None`: not allowed.
-    pub(crate) fn advance(
-        &self,
-        access: &mut Access<'_>,
-        from: Step,
-        token: u32,
-        events: &mut VecDeque<TagEvent>,
-        strings: &mut Strings,
-    ) -> Option<Option<Step>> {
-        if from.terminated {
-            // Engines may ask once more after the end: stop tokens stay allowed, nothing else is.
-            return Some(self.stop_tokens.contains(&token).then_some(from));
-        }
-        let from = self.begin_token(access, from)?;
-        let vocab = &self.grammar.tokens.vocab;
-        let kind = vocab.kind(token);
-        let as_token = kind != TokenKind::Unused && access.takes_tokens(from.set)?;
-        match (kind.is_text(), as_token) {
-            (true, false) => {
-                if let Some(step) = self.advance_bytes(access, from, vocab.bytes(token), events, strings)? {
-                    return Some(Some(step));
-                }
-            }
-            (text, true) => {
-                if let Some(step) = self.advance_token(access, from, token, text, events, strings)? {
-                    return Some(Some(step));
-                }
-            }
-            (false, false) => {}
-        }
-        if self.stop_tokens.contains(&token) && access.table().machine.is_done(from.set) {
-            return Some(Some(Step { terminated: true, ..from }));
-        }
-        Some(None)
-    }
-
-    /// A token where it may count as itself, or as its bytes, or both.
-    fn advance_token(
-        &self,
-        access: &mut Access<'_>,
-        from: Step,
-        token: u32,
-        text: bool,
-        events: &mut VecDeque<TagEvent>,
-        strings: &mut Strings,
-    ) -> Option<Option<Step>> {
-        let Access::Write(table) = access else { return None };
-        let any = !self.stop_tokens.contains(&token);
-        let itself = table.machine.step_token(from.set, token, any);
-        let bytes = if text { self.grammar.tokens.vocab.bytes(token) } else { &[] };
-        let had = events.len();
-        let spelled = if text { self.advance_bytes(access, from, bytes, events, strings)? } else { None };
-        let mut step = match spelled {
-            Some(step) if itself == DEAD_SET => return Some(Some(step)),
-            None if itself == DEAD_SET => return Some(None),
-            Some(step) => step,
-            None => Step { at: from.at + bytes.len() as u64, ..from },
-        };
-        if spelled.is_some() {
-            // Which tag is open is known where both readings agree; events come from the set of both.
-            events.truncate(had);
-            (step.tag, step.events) = (from.tag, from.events);
-        }
-        let Access::Write(table) = access else { return None };
-        step.set = table.machine.union(itself, spelled.map_or(DEAD_SET, |s| s.set));
-        self.count_texts(table, &mut step, true);
-        if let Some(tags) = &self.grammar.tags {
-            let read = spelled.map_or(from.tag, |s| s.tag);
-            self.watch(table, &mut step, events);
-            if read != step.tag {
-                step.lexer = tags.lexer(step.tag);
-            }
-        }
-        Some(Some(step))
-    }
-
-    /// Bytes from `from`, as [`Matcher::advance`].
-    pub(crate) fn advance_bytes(
-        &self,
-        access: &mut Access<'_>,
-        from: Step,
-        bytes: &[u8],
-        events: &mut VecDeque<TagEvent>,
-        strings: &mut Strings,
-    ) -> Option<Option<Step>> {
-        let had = events.len();
-        let Some(step) = self.advance_alive_or_not(access, from, bytes, events, strings)? else { return Some(None) };
-        if self.grammar.distinct && !distinct::alive(access, &from, &step, strings)? {
-            events.truncate(had);
-            return Some(None);
-        }
-        Some(Some(step))
-    }
-
-    /// The same, without looking whether values that must differ leave a way on.
-    pub(crate) fn advance_alive_or_not(
-        &self,
-        access: &mut Access<'_>,
-        from: Step,
-        bytes: &[u8],
-        events: &mut VecDeque<TagEvent>,
-        strings: &mut Strings,
-    ) -> Option<Option<Step>> {
-        let mut step = from;
-        let had = events.len();
-        strings.back_to(&from.place);
-        for &b in bytes {
-            let set = access.step(step.set, b)?;
-            if set == DEAD_SET {
-                events.truncate(had);
-                return Some(None);
-            }
-            let (before, tag) = (step.set, step.tag);
-            step.set = set;
-            let first = step.at == from.at;
-            self.count_texts(access.table(), &mut step, first);
-            step.at += 1;
-            if self.grammar.distinct && !distinct::read(access, &mut step, before, b, strings)? {
-                events.truncate(had);
-                return Some(None);
-            }
-            if self.grammar.tags.is_some() {
-                self.watch(access.table(), &mut step, events);
-            }
-            if self.grammar.bounds.any() && !self.admits(access, &mut step, (before, b, tag), events)? {
-                events.truncate(had);
-                return Some(None);
-            }
-        }
-        Some(Some(step))
-    }
-
-    /// Read a byte for the bounds: `before` is the set that took it, `tag` what was open then. False: beyond a bound;
-    /// `None`: a memo is missing.
-    #[inline]
-    fn admits(
-        &self,
-        access: &mut Access<'_>,
-        step: &mut Step,
-        (before, b, tag): (u32, u8, Option<u32>),
-        events: &VecDeque<TagEvent>,
-    ) -> Option<bool> {
-        if let Some(tags) = &self.grammar.tags {
-            match (tag, step.tag) {
-                (_, None) => {
-                    step.lexer = Lexer::OFF;
-                    return Some(true);
-                }
-                (None, opened) => {
-                    step.lexer = tags.lexer(opened);
-                    // The byte is the last of the tag's begin, unless the tag shows one byte late.
-                    if events.back().is_some_and(|e| e.at == step.at) {
-                        return Some(true);
-                    }
-                }
-                _ => {}
-            }
-        }
-        match step.lexer.feed(&self.grammar.bounds, b) {
-            Verdict::Fine => Some(true),
-            Verdict::Never => Some(false),
-            Verdict::Beyond(kind) => {
-                let Access::Write(table) = access else { return None };
-                Some(match (table.way_out(before, kind), step.set) {
-                    (None, _) => true,
-                    (Some(0), _) => false,
-                    (Some(far), after) => table.way_out(after, kind).is_some_and(|near| near < far),
-                })
-            }
         }
     }
 
