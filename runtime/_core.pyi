@@ -361,7 +361,7 @@ class Durations:
 class RequestState:
     """What a serving engine calls for one request at every token.
 
-    `gramary.runtime.serving.RequestGrammar` has the rest, with the hooks that are called when there is no matcher yet, or
+    `gramary.runtime.serving.RequestGrammar` has the rest, and the hooks that are called when there is no matcher yet or
     none any more: `_arrive`, `_fail`, `_refused` and `_open`.
     """
 
