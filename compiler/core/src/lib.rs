@@ -38,4 +38,4 @@ pub const FORMAT_VERSION: u32 = 2;
 /// 2: `format: regex` where nothing else is asked is a grammar; as an automaton it has look-behinds.
 /// 3: alternatives of objects fail and depend on names in fewer ways; unique objects and arrays that run out, and numbers
 ///    without a format, are no longer refused.
-pub const LOWERING_VERSION: u32 = 3;
+pub const LOWERING_VERSION: u32 = 4;

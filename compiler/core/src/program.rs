@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::fsm::{Callee, Fsm};
 use crate::lower::grammar::LoweredGrammar;
 use crate::mask_cache::Meter;
-use crate::tails::{self, Alias};
+use crate::tails::{self, Alias, Opening};
 use crate::unit::{Digest, Link, Node, Unit};
 
 /// All shared nodes of a process, by digest.
@@ -193,6 +193,7 @@ impl UnitStore {
             let known = if r.holes.is_empty() { None } else { slots.frame(&digests.unit[rule]) };
             let unit = known.unwrap_or_else(|| {
                 let mut aliases: Vec<(u32, Alias)> = vec![];
+                let mut openings: Vec<Opening> = vec![];
                 for tail in tails::find(&r.fsm) {
                     let callee = tail.callee.map(|c| links[c as usize]);
                     let of_callee = |l: Link| match l {
@@ -216,8 +217,10 @@ impl UnitStore {
                         Alias { link: links.len() as u32, act: tail.act, target: tail.target, key: tail.key },
                     ));
                     links.push(Link::Store(id));
+                    openings.extend(tail.openings);
                 }
-                Arc::new(Unit::with_aliases(&r.name, digests.unit[rule], r.fsm, aliases.into()))
+                openings.sort_unstable_by_key(|o| o.state);
+                Arc::new(Unit::with_tails(&r.name, digests.unit[rule], r.fsm, aliases.into(), openings.into()))
             });
             let links: Box<[Link]> = links.into();
             size += unit.size() + 160;

@@ -7,9 +7,14 @@
 //! to where the stretch ends. Tails that look alike are one unit, whatever objects they come from. Marks of the stretch's
 //! states (`distinct`) are marks of the tail's: the item that a name ends in is then one of the tail.
 //!
+//! Before a key, too, most of what is allowed is what an undeclared key may be. So a stretch that begins inside a key has
+//! further states, its *openings*: one for each kind of state that stands before the key's quote, from which the quote
+//! leads to where the stretch begins. Nobody arrives in one; the mask of the object's state is worked out as a difference
+//! from its opening's, which all objects share.
+//!
 //! The digest of the object is not affected: aliases are found in its FSM when it is put into the store.
 
-use crate::fsm::{Callee, Fsm, RefEdge, State, NONE, PLAIN, REJECT};
+use crate::fsm::{Callee, Edge, Fsm, RefEdge, State, DEAD, NONE, PLAIN, REJECT};
 use crate::unit::Digest;
 use crate::FORMAT_VERSION;
 
@@ -21,6 +26,18 @@ pub struct Alias {
     pub target: u32,
     /// The stretch begins inside a key.
     pub key: bool,
+}
+
+/// A state of an object before a key, and what an undeclared key in its place would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    pub state: u32,
+    /// Runs on the key's quote.
+    pub act: u16,
+    /// Where an undeclared key then begins, at once or behind a guard.
+    pub alias: u32,
+    /// The state of the alias's unit that stands before the quote.
+    pub at: u32,
 }
 
 /// A stretch found in an FSM.
@@ -37,10 +54,15 @@ pub struct Tail {
     pub fsm: Fsm,
     /// The object's callee that the stretch's only callee is.
     pub callee: Option<u32>,
+    pub openings: Vec<Opening>,
 }
 
 /// Most states of a stretch.
 const MOST: usize = 48;
+/// Most openings of a stretch: an object has its first key and the others, and few layouts tell more apart.
+const MOST_OPENINGS: usize = 4;
+/// An opening loops on whitespace at most.
+const MOST_LOOPED: u32 = 6;
 
 /// Every tail of an FSM.
 pub fn find(fsm: &Fsm) -> Vec<Tail> {
@@ -58,7 +80,75 @@ pub fn find(fsm: &Fsm) -> Vec<Tail> {
             found.extend(value_tail(fsm, q));
         }
     }
+    add_openings(fsm, &mut found);
     found
+}
+
+/// The alias that a state's mask differs from in little: its fallback, or where its fallback leads (through a guard).
+/// `in_key`: whether a state is an alias inside a key.
+pub fn base_of<'a>(
+    state: u32,
+    fallback: u32,
+    edges: impl Fn(u32) -> &'a [Edge],
+    in_key: impl Fn(u32) -> bool,
+) -> Option<u32> {
+    let from = if fallback == NONE { state } else { fallback };
+    if in_key(from) {
+        return Some(from);
+    }
+    let wide = edges(from).iter().filter(|e| e.hi - e.lo >= 16 && e.lo < 0x80);
+    wide.map(|e| e.target).find(|&q| in_key(q))
+}
+
+/// Find what stands before the keys that end in the stretches `found`.
+fn add_openings(fsm: &Fsm, found: &mut [Tail]) {
+    let in_key = |found: &[Tail], q: u32| found.iter().position(|t| t.key && t.state == q);
+    let mut openings: Vec<(usize, Vec<Edge>, Opening)> = vec![];
+    for (q, state) in (0u32..).zip(&fsm.states) {
+        if state.fallback != NONE || !state.refs.is_empty() || !state.tokens.is_empty() {
+            continue;
+        }
+        let mut quotes = state.edges.iter().filter(|e| e.lo <= b'"' && b'"' <= e.hi);
+        let (Some(&quote), None) = (quotes.next(), quotes.next()) else { continue };
+        if quote.lo != quote.hi || quote.target == DEAD || quote.target == q {
+            continue;
+        }
+        let inside = |q: u32| in_key(found, q).is_some();
+        let fallback = fsm.states[quote.target as usize].fallback;
+        let edges = |q: u32| fsm.states[q as usize].edges.as_slice();
+        let alias = match inside(quote.target) {
+            true => Some(quote.target),
+            false => base_of(quote.target, fallback, edges, inside),
+        };
+        let Some((alias, tail)) = alias.and_then(|a| Some((a, in_key(found, a)?))) else { continue };
+        let looped = state.edges.iter().filter(|e| e.target == q && e.act == PLAIN);
+        let shape: Vec<Edge> = looped.map(|e| Edge { target: 0, ..*e }).collect();
+        if shape.iter().map(|e| (e.hi - e.lo) as u32 + 1).sum::<u32>() <= MOST_LOOPED {
+            openings.push((tail, shape, Opening { state: q, act: quote.act, alias, at: 0 }));
+        }
+    }
+    // By shape: stretches that have the same ones are to be alike.
+    openings.sort_by(|a, b| (a.0, &a.1, a.2.state).cmp(&(b.0, &b.1, b.2.state)));
+    let mut last: Option<(usize, Vec<Edge>)> = None;
+    let mut made = 0;
+    for (tail, shape, mut opening) in openings {
+        let states = &mut found[tail].fsm.states;
+        if last.as_ref().is_none_or(|(of, s)| (*of, s) != (tail, &shape)) {
+            made = if last.as_ref().is_some_and(|(of, _)| *of == tail) { made + 1 } else { 1 };
+            if made <= MOST_OPENINGS {
+                let at = states.len() as u32;
+                let mut edges: Vec<Edge> = shape.iter().map(|e| Edge { target: at, ..*e }).collect();
+                edges.push(Edge { lo: b'"', hi: b'"', act: PLAIN, target: 0 });
+                edges.sort_unstable();
+                states.push(State { edges, ..State::default() });
+            }
+            last = Some((tail, shape));
+        }
+        if made <= MOST_OPENINGS {
+            opening.at = states.len() as u32 - 1;
+            found[tail].openings.push(opening);
+        }
+    }
 }
 
 /// A stretch under construction: the states found so far, in order of discovery.
@@ -104,7 +194,7 @@ impl<'a> Stretch<'a> {
                 return Err(());
             }
             let target = self.number(e.target);
-            own.edges.push(crate::fsm::Edge { target, ..*e });
+            own.edges.push(Edge { target, ..*e });
         }
         self.fsm.states.push(own);
         Ok(quote)
@@ -125,7 +215,7 @@ fn key_tail(fsm: &Fsm, from: u32) -> Option<Tail> {
     }
     let (act, after) = exit?;
     let inside = s.order.len();
-    let quote = |target: u32| crate::fsm::Edge { lo: b'"', hi: b'"', act: PLAIN, target };
+    let quote = |target: u32| Edge { lo: b'"', hi: b'"', act: PLAIN, target };
     // On to the end of the value if what follows is of that kind, else to the end of the key.
     if let Some((callee, reference, target)) = value_stretch(&mut s, after) {
         let begins = s.number(after);
@@ -184,7 +274,7 @@ fn finish(mut s: Stretch<'_>, state: u32, act: u16, target: u32, key: bool, refe
         s.fsm.states[at as usize].refs.push(RefEdge { callee: 0, args, act: PLAIN, target: end });
         callee = Some(r.callee);
     }
-    Tail { state, act, target, key, fsm: s.fsm, callee }
+    Tail { state, act, target, key, fsm: s.fsm, callee, openings: vec![] }
 }
 
 /// The identity of a tail's unit: its edges and what it refers to.

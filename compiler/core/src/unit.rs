@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, State, TokenEdge, DEAD, NONE, REJECT};
 use crate::ir::PropertyOrder;
 use crate::mask_cache::MaskCache;
-use crate::tails::Alias;
+use crate::tails::{self, Alias, Opening};
 
 /// A hierarchical structural hash: see `digest`.
 pub type Digest = [u8; 32];
@@ -115,6 +115,8 @@ pub struct Unit {
     loops: OnceLock<FxHashMap<u32, Loop>>,
     /// See [`crate::tails`]; sorted by state.
     aliases: Box<[(u32, Alias)]>,
+    /// See [`crate::tails`]; sorted by state.
+    openings: Box<[Opening]>,
     /// The states that are marked `distinct`, sorted: see [`crate::fsm`].
     pub distinct: Box<[u32]>,
     pub cache: MaskCache,
@@ -125,7 +127,7 @@ pub type EntryKey = (u32, SmallVec<[u32; 4]>);
 
 impl Unit {
     pub fn new(name: &str, digest: Digest, fsm: Fsm) -> Unit {
-        Unit::with_aliases(name, digest, fsm, Box::default())
+        Unit::with_tails(name, digest, fsm, Box::default(), Box::default())
     }
 
     /// A stretch of an object.
@@ -135,8 +137,14 @@ impl Unit {
         unit
     }
 
-    /// `aliases`: see [`crate::tails`]; sorted by state.
-    pub fn with_aliases(name: &str, digest: Digest, fsm: Fsm, aliases: Box<[(u32, Alias)]>) -> Unit {
+    /// `aliases`, `openings`: see [`crate::tails`]; sorted by state.
+    pub fn with_tails(
+        name: &str,
+        digest: Digest,
+        fsm: Fsm,
+        aliases: Box<[(u32, Alias)]>,
+        openings: Box<[Opening]>,
+    ) -> Unit {
         let n = fsm.states.len();
         let distinct = fsm.marked().collect();
         let keys = fsm.keys.map(|k| {
@@ -193,6 +201,7 @@ impl Unit {
             acts: acts.into_iter().map(Into::into).collect(),
             loops: OnceLock::new(),
             aliases,
+            openings,
             distinct,
             cache: MaskCache::default(),
         }
@@ -226,6 +235,7 @@ impl Unit {
             acts: Box::new([Box::default()]),
             loops: OnceLock::new(),
             aliases: Box::default(),
+            openings: Box::default(),
             distinct: Box::default(),
             cache: MaskCache::default(),
         }
@@ -246,19 +256,27 @@ impl Unit {
         !self.distinct.is_empty() && self.distinct.binary_search(&state).is_ok()
     }
 
-    /// The alias that a state's mask differs from in little: its fallback, or where its fallback leads (through a guard).
+    /// What stands in a state's place in the unit of an undeclared key's rest, if the state is before a key.
+    pub fn opening(&self, state: u32) -> Option<Opening> {
+        self.openings.binary_search_by_key(&state, |o| o.state).ok().map(|i| self.openings[i])
+    }
+
+    /// The state whose mask a state's differs from in little: an alias, or, before a key, the state itself, which stands for
+    /// its opening.
     pub fn base_of(&self, state: u32) -> Option<u32> {
         if self.aliases.is_empty() || self.alias(state).is_some() {
             return None;
         }
-        let fallback = self.fallback[state as usize];
-        let from = if fallback == NONE { state } else { fallback };
-        let in_key = |q: u32| self.alias(q).is_some_and(|a| a.key);
-        if in_key(from) {
-            return Some(from);
+        if self.opening(state).is_some() {
+            return Some(state);
         }
-        let wide = self.own_edges(from).iter().filter(|e| e.hi - e.lo >= 16 && e.lo < 0x80);
-        wide.map(|e| e.target).find(|&q| in_key(q))
+        let in_key = |q: u32| self.alias(q).is_some_and(|a| a.key);
+        tails::base_of(state, self.fallback[state as usize], |q| self.own_edges(q), in_key)
+    }
+
+    /// Whether [`Unit::base_of`] can be `state`.
+    pub fn is_base(&self, state: u32) -> bool {
+        self.alias(state).is_some() || self.opening(state).is_some()
     }
 
     pub fn states(&self) -> usize {

@@ -305,7 +305,7 @@ impl Table {
             match self.entries[id as usize].base {
                 None => self.add(item, id, &mut parts),
                 Some(base) => {
-                    let based = self.machine.arrive(Item { state: base, ..item });
+                    let based = self.machine.based(item, base);
                     let mut difference = Parts { base: Some(self.find_recipe(based)), ..Parts::default() };
                     self.add(item, id, &mut difference);
                     differences.push(self.recipe_for(difference));

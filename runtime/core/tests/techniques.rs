@@ -129,6 +129,36 @@ fn entries_serve_every_register_that_answers_alike() {
 }
 
 #[test]
+fn what_is_before_a_key_differs_from_an_opening() {
+    let e = engine();
+    let of = |name: &str| format!(r#"{{"type":"object","properties":{{"{name}":{{"type":"integer"}}}}}}"#);
+    assert!(follow(&schema(&e, &of("ab")), r#"{"ab": 1, "cd": 2}"#));
+    let openings = |e: &Engine| -> usize {
+        let rests = e.store.nodes().into_iter().filter(|(_, n)| n.unit.name == "rest of a key");
+        // Openings come behind the state that ends the stretch.
+        let last = |n: &gramary_compiler::unit::Unit| (0..n.states() as u32).find(|&q| n.accepts(q)).unwrap();
+        rests.map(|(_, n)| n.unit.cache.entries().keys().filter(|(q, _)| *q > last(&n.unit)).count()).sum()
+    };
+    let shared = openings(&e);
+    assert!(shared > 0);
+    // Another object with other names: what is allowed before its keys is told by its names alone.
+    let other = schema(&e, &of("cd"));
+    assert!(follow(&other, r#"{"ab": 1, "cd": 2}"#));
+    assert_eq!(openings(&e), shared);
+    let mut differences = 0;
+    for (_, node) in e.store.nodes() {
+        for ((state, _), entry) in
+            node.unit.cache.entries().iter().filter(|((q, _), _)| node.unit.opening(*q).is_some())
+        {
+            assert_eq!(entry.base, Some(*state));
+            assert!(matches!(&entry.accepted, TokenSet::Accepted(ids) if ids.len() < 100), "few tokens by name");
+            differences += 1;
+        }
+    }
+    assert!(differences >= 4, "{differences}");
+}
+
+#[test]
 fn entries_are_context_free() {
     let e = engine();
     assert!(follow(&schema(&e, r#"{"type":"array","items":{"type":"string"}}"#), r#"["ab","cd"]"#));

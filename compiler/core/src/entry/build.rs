@@ -11,10 +11,12 @@ use std::time::Instant;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::place::{Place, Steps};
 use super::rests::Leaves;
-use super::{runs, Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks, WalkNode, WalkTree};
-use crate::fsm::Callee;
-use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
+use super::runs::{self, Run};
+use super::{Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks, WalkNode, WalkTree};
+use crate::fsm::{Callee, NONE};
+use crate::machine::{Item, Machine, OUTSIDE};
 use crate::unit::{has_byte, ByteSet};
 use crate::vocab::{TokenKind, Trie, Vocabulary};
 
@@ -31,6 +33,11 @@ impl Ranges {
         }
     }
 
+    /// The tokens in the ranges.
+    pub fn tokens<'a>(&'a self, trie: &'a Trie<'_>) -> impl Iterator<Item = u32> + 'a {
+        self.0.iter().flat_map(|&(a, b)| &trie.order[a as usize..b as usize]).copied()
+    }
+
     /// Whether all of `a..b` is in.
     fn cover(&self, a: u32, b: u32) -> bool {
         a >= b || {
@@ -44,7 +51,7 @@ impl Ranges {
 struct Frame {
     at: u32,
     end: u32,
-    set: u32,
+    place: Place,
     live: ByteSet,
 }
 
@@ -59,16 +66,13 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
     // A state that loops on whitespace, say, takes tokens of nothing else as they are, and those that begin with some by
     // what follows it; the walk of the vocabulary keeps to the others.
     let open = m.unit(node).callees.iter().any(|c| matches!(c, Callee::Hole(_)));
-    let run = m.loop_of(start).filter(|l| l.rounds == u32::MAX && !open).and_then(|l| {
-        let looped = (0..=255u8).filter(|&b| has_byte(&l.bytes, b)).all(|b| m.step(start, b) == start);
-        looped.then(|| masks.runs.of(&l.bytes, vocab)).flatten().map(|run| (l.bytes, run))
-    });
+    let run = if open { None } else { loop_on_run(m, start, vocab, masks) };
     let mut live = *m.live(start);
-    let behind = run.as_ref().map(|(_, run)| Found::walk(m, &run.tree, node, start, live)).unwrap_or_default();
+    let behind = run.as_ref().map(|(_, run)| Found::walk(m, &run.tree, (node, regs), start, live)).unwrap_or_default();
     if let Some((bytes, _)) = &run {
         (0..4).for_each(|w| live[w] &= !bytes[w]);
     }
-    let found = Found::walk(m, &masks.tree, node, start, live);
+    let found = Found::walk(m, &masks.tree, (node, regs), start, live);
     let mut exits = vec![];
     if !found.leaves.is_empty() || !behind.leaves.is_empty() {
         let make = || {
@@ -96,14 +100,11 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
     special.retain(|&t| vocab.kind(t) != TokenKind::Unused);
     let mut accepted = TokenSet::from_ranges(&found.accepted.0, &trie, masks);
     if let Some((_, run)) = run {
-        let order = run.trie().order;
-        let ids = behind.accepted.0.iter().flat_map(|&(a, b)| &order[a as usize..b as usize]).copied();
-        accepted = match accepted {
-            TokenSet::Accepted(own) => TokenSet::Shared(run.within.clone(), own.iter().copied().chain(ids).collect()),
+        accepted = match accepted.with(behind.accepted.tokens(&run.trie()), masks) {
+            TokenSet::Accepted(ids) => TokenSet::Shared(run.within.clone(), ids),
             many => {
                 let mut words = many.to_words(masks);
                 words.iter_mut().zip(run.within.iter()).for_each(|(w, r)| *w |= r);
-                ids.for_each(|t| words[t as usize / 32] |= 1 << (t % 32));
                 TokenSet::Dense(words)
             }
         };
@@ -128,6 +129,18 @@ pub fn build(m: &mut Machine, vocab: &Vocabulary, masks: &VocabMasks, node: u32,
     }
 }
 
+/// The bytes of whitespace, say, on which a set loops for good, with what tokens look like after a run of them.
+pub(super) fn loop_on_run(
+    m: &mut Machine,
+    set: u32,
+    vocab: &Vocabulary,
+    masks: &VocabMasks,
+) -> Option<(ByteSet, Arc<Run>)> {
+    let bytes = m.loop_of(set).filter(|l| l.rounds == u32::MAX)?.bytes;
+    let looped = (0..=255u8).filter(|&b| has_byte(&bytes, b)).all(|b| m.step(set, b) == set);
+    looped.then(|| masks.runs.of(&bytes, vocab)).flatten().map(|run| (bytes, run))
+}
+
 /// What a walk found.
 #[derive(Default)]
 struct Found {
@@ -140,29 +153,36 @@ struct Found {
 }
 
 impl Found {
-    /// Walk a tree from `start`, of whose bytes only those in `live` are followed. `node`: the entry's own.
-    fn walk(m: &mut Machine, tree: &WalkTree, node: u32, start: u32, live: ByteSet) -> Found {
+    /// Walk a tree from `start`, of whose bytes only those in `live` are followed. `node`, `regs`: the entry's own.
+    fn walk(m: &mut Machine, tree: &WalkTree, (node, regs): (u32, u32), start: u32, live: ByteSet) -> Found {
         let mut found = Found::default();
         let mut hole_index: FxHashMap<(u32, u32), usize> = FxHashMap::default();
-        let frame = |set: u32, live: ByteSet, at: &WalkNode| {
+        let frame = |place: Place, live: ByteSet, at: &WalkNode| {
             let (at, end) = tree.children(at);
-            Frame { at, end, set, live }
+            Frame { at, end, place, live }
         };
-        let mut path = vec![frame(start, live, tree.root())];
+        let mut steps = Steps::new(m, node, regs, NONE);
+        let mut path = vec![frame(steps.place(start), live, tree.root())];
         while let Some(top) = path.last_mut() {
             let Some((byte, at)) = tree.next(&mut top.at, top.end, &top.live) else {
                 path.pop();
                 continue;
             };
-            let from = top.set;
-            let set = m.step(from, byte);
-            if set == DEAD_SET {
+            let from = top.place;
+            let place = steps.step(from, byte);
+            if place == Place::DEAD {
                 continue;
             }
             found.accepted.add(at.lo, at.own);
             if at.is_leaf() {
                 continue;
             }
+            let Place::Set(set) = place else {
+                let live = steps.live(place);
+                path.push(frame(place, live, at));
+                continue;
+            };
+            let m = &mut *steps.m;
             if covers(m, set, tree, at) {
                 found.accepted.add(at.own, at.hi);
                 continue;
@@ -178,7 +198,7 @@ impl Found {
             if m.before_hole(set) {
                 note_holes(m, set, node, at.node, &mut found.holes, &mut hole_index);
             }
-            path.push(frame(set, live, at));
+            path.push(frame(place, live, at));
         }
         found
     }

@@ -254,7 +254,7 @@ impl Entry {
     /// Whether the states and registers that the entry names are the unit's.
     pub fn fits(&self, unit: &Unit) -> bool {
         let (states, words) = (unit.states(), unit.layout.words());
-        self.base.is_none_or(|b| unit.alias(b).is_some())
+        self.base.is_none_or(|b| unit.is_base(b))
             && self.exits.iter().all(|e| match &e.to {
                 ExitTo::Return => true,
                 ExitTo::Hole { state, regs } => (*state as usize) < states && (regs.is_empty() || regs.len() == words),

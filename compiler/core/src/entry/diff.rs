@@ -2,14 +2,18 @@
 //!
 //! The walk steps two sets along the vocabulary trie, the state's and the base's. Where both are the same set they have
 //! one future, and the whole subtree is alike; so the walk only follows the names that the state could still become.
+//! A state before a key and its opening both loop on whitespace: as in `build`, tokens that begin with some are walked by
+//! what follows it.
 
 use std::time::Instant;
 
-use super::build::{below, covers, rest_of, Ranges};
-use super::{Entry, Exit, ExitTo, TokenSet, VocabMasks};
+use super::build::{below, covers, loop_on_run, rest_of, Ranges};
+use super::place::{Place, Steps};
+use super::runs;
+use super::{Entry, Exit, ExitTo, TokenSet, VocabMasks, WalkTree};
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
-use crate::unit::{insert_range, ByteSet};
-use crate::vocab::Vocabulary;
+use crate::unit::{has_byte, ByteSet};
+use crate::vocab::{Trie, Vocabulary};
 
 /// The sets along the current path.
 #[derive(Clone, Copy)]
@@ -17,19 +21,17 @@ struct Pair {
     /// Children of the trie node that are still to be looked at.
     at: u32,
     end: u32,
-    own: u32,
+    own: Place,
     base: u32,
     /// Bytes on which the two can differ.
     differ: ByteSet,
 }
 
-const ALL: ByteSet = [u64::MAX; 4];
-
 /// More tokens than this to take away, and the state is not much like its base after all.
 const MAX_REMOVED: usize = 4096;
 
-/// Build the entry of `(node's unit, state, regs)` as a difference from alias state `base`; `None` if it is not one that
-/// is worth while.
+/// Build the entry of `(node's unit, state, regs)` as a difference from `base` (see [`crate::unit::Unit::base_of`]); `None`
+/// if it is not one that is worth while.
 pub fn build(
     m: &mut Machine,
     vocab: &Vocabulary,
@@ -40,57 +42,40 @@ pub fn build(
     base: u32,
 ) -> Option<Entry> {
     let began = Instant::now();
-    let trie = vocab.trie();
     let item = Item { node, state, regs, ret: OUTSIDE };
     let own = m.set_of(item);
-    let based = m.arrive(Item { state: base, ..item });
-    let mut removed: Vec<u32> = vec![];
-    let mut accepted = Ranges::default();
-    let mut leaves: Vec<u32> = vec![];
-    let tree = &masks.tree;
-    let (at, end) = tree.children(tree.root());
-    let start = (item, based);
-    let differ = differing(m, own, based, start, base);
-    let mut path = vec![Pair { at, end, own, base: based, differ }];
-    while let Some(top) = path.last_mut() {
-        let Some((byte, at)) = tree.next(&mut top.at, top.end, &top.differ) else {
-            path.pop();
-            continue;
-        };
-        let from = (top.own, top.base);
-        let own = m.step(from.0, byte);
-        let based = m.step(from.1, byte);
-        if own == based {
-            continue;
-        }
-        if own == DEAD_SET {
-            removed.extend_from_slice(&trie.order[at.lo as usize..at.hi as usize]);
-            if removed.len() > MAX_REMOVED {
-                return None;
-            }
-            continue;
-        }
-        accepted.add(at.lo, at.own);
-        if at.is_leaf() {
-            continue;
-        }
-        if covers(m, own, tree, at) {
-            accepted.add(at.own, at.hi);
-            continue;
-        }
-        if m.has_left(own) {
-            leaves.push(at.node);
-        }
-        let (at, end) = tree.children(at);
-        let differ = differing(m, own, based, start, base);
-        path.push(Pair { at, end, own, base: based, differ });
+    let based = m.based(item, base);
+    if based == DEAD_SET {
+        return None;
     }
-    let rest = rest_of(below(&trie, vocab, &leaves, &accepted, |_| 0));
-    let exits: Vec<Exit> = rest.map(|rest| Exit { to: ExitTo::Return, rest }).into_iter().collect();
+    let alias = m.unit(node).opening(base).map_or(base, |o| o.alias);
+    let fallen = Fallen { alias, set: m.arrive(Item { state: alias, ..item }) };
+    let trie = vocab.trie();
+    let run = loop_on_run(m, own, vocab, masks)
+        .filter(|(bytes, _)| (0..=255u8).filter(|&b| has_byte(bytes, b)).all(|b| m.step(based, b) == based));
+    let mut steps = Steps::new(m, node, regs, alias);
+    let own = steps.place(own);
+    let mut start = Pair { at: 0, end: 0, own, base: based, differ: fallen.differing(&mut steps, own, based) };
+    let behind = match &run {
+        Some((_, run)) => Found::walk(&mut steps, &run.tree, &run.trie(), &fallen, start)?,
+        None => Found::default(),
+    };
+    if let Some((bytes, _)) = &run {
+        (0..4).for_each(|w| start.differ[w] &= !bytes[w]);
+    }
+    let mut found = Found::walk(&mut steps, &masks.tree, &trie, &fallen, start)?;
+    let mut left = below(&trie, vocab, &found.leaves, &found.accepted, |_| 0);
+    let mut accepted = TokenSet::from_ranges(&found.accepted.0, &trie, masks);
+    if let Some((bytes, run)) = &run {
+        left.extend(below(&run.trie(), vocab, &behind.leaves, &behind.accepted, |text| runs::length(bytes, text)));
+        accepted = accepted.with(behind.accepted.tokens(&run.trie()), masks);
+        found.removed.extend(behind.removed);
+    }
+    let exits: Vec<Exit> = rest_of(left).map(|rest| Exit { to: ExitTo::Return, rest }).into_iter().collect();
     Some(Entry {
         base: Some(base),
-        removed: removed.into(),
-        accepted: TokenSet::from_ranges(&accepted.0, &trie, masks),
+        removed: found.removed.into(),
+        accepted,
         special: Box::default(),
         exits: exits.into(),
         bounds: None,
@@ -98,18 +83,77 @@ pub fn build(
     })
 }
 
-/// Bytes on which the next sets can differ: a state that falls back to the very alias the base stands in differs on its
-/// own edges only. `start`: the entry's item, and the set of arriving in `base` with its registers.
-fn differing(m: &Machine, own: u32, based: u32, start: (Item, u32), base: u32) -> ByteSet {
-    let &[item] = m.kernel(own) else { return ALL };
-    if (item.node, item.regs, item.ret) != (start.0.node, start.0.regs, start.0.ret) || based != start.1 {
-        return ALL;
+/// What a walk found.
+#[derive(Default)]
+struct Found {
+    accepted: Ranges,
+    removed: Vec<u32>,
+    leaves: Vec<u32>,
+}
+
+impl Found {
+    /// Walk a tree of tokens from `start`; `None`: too much is to be taken away.
+    fn walk(steps: &mut Steps<'_>, tree: &WalkTree, trie: &Trie<'_>, fallen: &Fallen, start: Pair) -> Option<Found> {
+        let mut found = Found::default();
+        let (at, end) = tree.children(tree.root());
+        let mut path = vec![Pair { at, end, ..start }];
+        while let Some(top) = path.last_mut() {
+            let Some((byte, at)) = tree.next(&mut top.at, top.end, &top.differ) else {
+                path.pop();
+                continue;
+            };
+            let from = (top.own, top.base);
+            let own = steps.step(from.0, byte);
+            let base = steps.m.step(from.1, byte);
+            if own == Place::Set(base) {
+                continue;
+            }
+            if own == Place::DEAD {
+                found.removed.extend_from_slice(&trie.order[at.lo as usize..at.hi as usize]);
+                if found.removed.len() > MAX_REMOVED {
+                    return None;
+                }
+                continue;
+            }
+            found.accepted.add(at.lo, at.own);
+            if at.is_leaf() {
+                continue;
+            }
+            if let Place::Set(own) = own {
+                if covers(steps.m, own, tree, at) {
+                    found.accepted.add(at.own, at.hi);
+                    continue;
+                }
+                if steps.m.has_left(own) {
+                    found.leaves.push(at.node);
+                }
+            }
+            let (at, end) = tree.children(at);
+            let differ = fallen.differing(steps, own, base);
+            path.push(Pair { at, end, own, base, differ });
+        }
+        Some(found)
     }
-    let unit = m.unit(item.node);
-    if unit.fallback[item.state as usize] != base {
-        return ALL;
+}
+
+/// Where an item falls that is in no name any more.
+struct Fallen {
+    alias: u32,
+    /// The set of arriving in the alias with the item's registers.
+    set: u32,
+}
+
+impl Fallen {
+    /// Bytes on which the next sets can differ: those alive, and of a state that falls back to the very alias that the base
+    /// stands in those of its own edges only.
+    fn differing(&self, steps: &mut Steps<'_>, own: Place, base: u32) -> ByteSet {
+        match own {
+            Place::Own(state) if base == self.set => steps.bytes_apart(state, self.alias),
+            _ => None,
+        }
+        .unwrap_or_else(|| {
+            let (own, base) = (steps.live(own), *steps.m.live(base));
+            std::array::from_fn(|w| own[w] | base[w])
+        })
     }
-    let mut bytes = [0; 4];
-    unit.own_edges(item.state).iter().for_each(|e| insert_range(&mut bytes, e.lo, e.hi));
-    bytes
 }

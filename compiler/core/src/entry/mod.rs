@@ -15,6 +15,7 @@
 //!
 //! A state in the middle of a declared name allows what "the rest of any key" allows, but for the few tokens that go on
 //! along the names. Its entry is a *base* (the alias state, see `tails`) and differences: tokens removed, tokens accepted.
+//! So is that of a state before a key, whose base is the opening of an undeclared key.
 //!
 //! # Register classes
 //!
@@ -25,6 +26,7 @@ pub mod build;
 pub mod codec;
 pub mod diff;
 pub mod family;
+mod place;
 pub mod rests;
 pub mod runs;
 mod tree;
@@ -194,6 +196,16 @@ impl TokenSet {
                 words
             }
         }
+    }
+
+    /// These tokens and others; any form but [`TokenSet::Shared`].
+    fn with(self, more: impl Iterator<Item = u32>, masks: &VocabMasks) -> TokenSet {
+        if let TokenSet::Accepted(own) = self {
+            return TokenSet::Accepted(own.iter().copied().chain(more).collect());
+        }
+        let mut words = self.to_words(masks);
+        more.for_each(|t| words[t as usize / 32] |= 1 << (t % 32));
+        TokenSet::Dense(words)
     }
 
     /// How many tokens.

@@ -17,8 +17,9 @@ pub struct WalkTree {
     sets: Box<[ByteSet]>,
 }
 
-/// A node; see [`Trie`] for what its fields mean there.
+/// A node; see [`Trie`] for what its fields mean there. Two fill a cache line: a walk meets most of them cold.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 pub struct WalkNode {
     /// Its number in the trie.
     pub node: u32,

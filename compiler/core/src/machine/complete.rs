@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Item, Machine, TAG};
+use super::{Item, Machine, DEAD_SET, TAG};
 use crate::fsm::REJECT;
 use crate::tails::Alias;
 use crate::unit::Unit;
@@ -73,6 +73,19 @@ impl Machine {
                     }
                 }
             }
+        }
+    }
+
+    /// The set whose mask that of an item differs from in little; `base`: see [`Unit::base_of`]. The dead set if the item's
+    /// registers forbid an undeclared key.
+    pub fn based(&mut self, item: Item, base: u32) -> u32 {
+        let unit = self.nodes[item.node as usize].unit.clone();
+        let Some(opening) = unit.opening(base) else { return self.arrive(Item { state: base, ..item }) };
+        let Some(regs) = self.act(&unit, opening.act, item.regs) else { return DEAD_SET };
+        let begun = self.arrive(Item { state: opening.alias, regs, ..item });
+        match *self.kernels.get(begun) {
+            [rest] => self.set_of(Item { state: opening.at, ..rest }),
+            _ => DEAD_SET,
         }
     }
 
