@@ -24,11 +24,11 @@ class Seat:
         self._bench = open_bench(bench)
         self._running: dict[str, Watched] = {}
         self._one = threading.Lock()
-        self._life = uuid.uuid4().hex
+        self._life = f"{os.getpid()}-{uuid.uuid4().hex}"
 
     def ping(self) -> str:
-        """The name of this life of the actor: another one after a restart. (A process's number would not do: those of
-        two nodes, or of two containers, can be equal.)
+        """The name of this life of the actor: another one after a restart. It begins with the process's number, which
+        by itself would not do: those of two nodes, or of two containers, can be equal.
         """
         return self._life
 

@@ -19,7 +19,8 @@ LIMITS = WorkLimits(hard_seconds=60.0)
 
 
 def pid_of(ray: Any, name: str) -> int:
-    return int(ray.get(ray.get_actor(name, namespace=NAMESPACE).ping.remote()))
+    life: str = ray.get(ray.get_actor(name, namespace=NAMESPACE).ping.remote())
+    return int(life.partition("-")[0])
 
 
 def test_an_actor_killed_at_work_is_replaced(ray_cluster: Any) -> None:
