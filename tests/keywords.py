@@ -85,7 +85,7 @@ ROWS = [
         (
             {
                 "properties": {"c": True},
-                "patternProperties": {"^[ab]$": True},
+                "patternProperties": {"^[a-z]{2}$": True},
                 "additionalProperties": False,
                 "minProperties": 2,
             },

@@ -396,12 +396,16 @@ around = st.sampled_from(
         {},
         {"properties": {"a": {"type": "integer"}, "b": True}, "required": ["b"]},
         {"maxProperties": 1},
+        {"maxProperties": 2, "required": ["b"]},
+        {"maxProperties": 2, "required": ["b", "cc"]},
         {"propertyNames": {"minLength": 2}},
         {"patternProperties": {"^c": {"type": "string"}}},
         {"additionalProperties": {"type": "integer"}},
         {"properties": {"a": False}, "additionalProperties": {"type": "string"}},
         {"properties": {"a": True}, "patternProperties": {"^[ab]b?$": True, "^x": True}, "additionalProperties": False},
         {"patternProperties": {"^(a|b|cc)$": {"type": ["integer", "string"]}}, "additionalProperties": False},
+        {"patternProperties": {"^(a|b|cc)$": {"type": "integer"}}, "additionalProperties": False, "minProperties": 2},
+        {"patternProperties": {"^(a|b|cc)$": {"type": "integer"}}, "additionalProperties": False, "maxProperties": 2},
     ]
 )
 names = st.sampled_from([*KEYS, "ab", "abab", "bb", "c", ""])

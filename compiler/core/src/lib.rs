@@ -38,4 +38,6 @@ pub const FORMAT_VERSION: u32 = 2;
 /// 2: `format: regex` where nothing else is asked is a grammar; as an automaton it has look-behinds.
 /// 3: alternatives of objects fail and depend on names in fewer ways; unique objects and arrays that run out, and numbers
 ///    without a format, are no longer refused.
+/// 4: alternatives are left out that others imply or repeat, names that few patterns allow are declared where they are counted,
+///    and bounds on repeats that a length does not reach are not counted inside of look-arounds either.
 pub const LOWERING_VERSION: u32 = 4;

@@ -74,6 +74,11 @@ impl Budget {
         }
     }
 
+    /// The states accounted for so far.
+    pub fn spent(&self) -> usize {
+        self.states.get()
+    }
+
     /// Account for `n` new automaton states; also the place where time and cancellation are checked.
     #[inline]
     pub fn states(&self, n: usize) -> Result<()> {

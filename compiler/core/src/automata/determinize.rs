@@ -409,7 +409,7 @@ impl<'a> Determinizer<'a> {
                     active.push((gathered[next].act, gathered[next].target, gathered[next].hi));
                     next += 1;
                 }
-                self.budget.tick()?;
+                self.budget.states(active.len() / GATHERED)?;
                 active.sort_unstable();
                 let mut at = 0;
                 while at < active.len() {

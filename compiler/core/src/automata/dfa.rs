@@ -119,6 +119,29 @@ impl Dfa {
         found
     }
 
+    /// The strings, if they are at most `most`. An automaton has no states that lead nowhere.
+    pub fn strings(&self, most: usize) -> Option<Vec<Vec<u8>>> {
+        if self.has_loop() {
+            return None;
+        }
+        let mut found = vec![];
+        let mut work: Vec<(u32, Vec<u8>)> = if self.states.is_empty() { vec![] } else { vec![(0, vec![])] };
+        while let Some((at, text)) = work.pop() {
+            let state = &self.states[at as usize];
+            for &(lo, hi, to) in state.edges.iter().rev() {
+                work.extend((lo..=hi).rev().map(|b| (to, [&text[..], &[b]].concat())));
+            }
+            if state.accept {
+                found.push(text);
+            }
+            // Each text that is begun leads to one at least.
+            if found.len() + work.len() > most {
+                return None;
+            }
+        }
+        Some(found)
+    }
+
     /// The numbers of strings that lead to each state, one character further.
     fn one_more(&self, at: &[u64]) -> Vec<u64> {
         // By bytes of the character still to come.

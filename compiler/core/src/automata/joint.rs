@@ -11,6 +11,7 @@ use super::dfa;
 use crate::error::Result;
 use crate::fsm::NONE;
 use crate::ir::Dfa;
+use crate::limits::Budget;
 
 /// A deterministic automaton.
 pub trait Machine {
@@ -66,7 +67,7 @@ const GLANCE: usize = 64;
 
 /// Whether no string is in every language of `all` (at least one) and in none of `not`. `None` if more than `most` tuples would
 /// have to be visited to tell.
-pub fn disjoint<M: Machine>(all: &[&M], not: &[&M], most: usize) -> Result<Option<bool>> {
+pub fn disjoint<M: Machine>(all: &[&M], not: &[&M], most: usize, budget: &Budget) -> Result<Option<bool>> {
     let machines: SmallVec<[&M; 4]> = all.iter().chain(not).copied().collect();
     let start: Tuple = machines.iter().map(|m| m.start().unwrap_or(NONE)).collect();
     let fails = |t: &Tuple| t[..all.len()].contains(&NONE);
@@ -80,6 +81,7 @@ pub fn disjoint<M: Machine>(all: &[&M], not: &[&M], most: usize) -> Result<Optio
     let mut edges: SmallVec<[Vec<(u8, u8, u32)>; 4]> = machines.iter().map(|_| vec![]).collect();
     let mut visited = 0;
     while let Some(tuple) = work.pop() {
+        budget.states(1)?;
         visited += 1;
         if visited == GLANCE && all.len() > 1 && !meet_in_bytes(all) {
             return Ok(Some(true));
@@ -126,7 +128,7 @@ fn meet_in_bytes<M: Machine>(all: &[&M]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{Budget, Limits};
+    use crate::limits::Limits;
     use crate::lower::dfa;
     use crate::regex::{regex, Alphabet, Anchoring};
     use proptest::prelude::*;
@@ -154,8 +156,8 @@ mod tests {
                 product = product.difference(d, &budget).unwrap();
             }
             let (all, not): (Vec<&Dfa>, Vec<&Dfa>) = (all.iter().collect(), not.iter().collect());
-            prop_assert_eq!(disjoint(&all, &not, 1 << 20).unwrap(), Some(product.is_empty()));
-            if let Some(told) = disjoint(&all, &not, 3).unwrap() {
+            prop_assert_eq!(disjoint(&all, &not, 1 << 20, &budget).unwrap(), Some(product.is_empty()));
+            if let Some(told) = disjoint(&all, &not, 3, &budget).unwrap() {
                 prop_assert_eq!(told, product.is_empty());
             }
         }
@@ -163,17 +165,19 @@ mod tests {
 
     #[test]
     fn nothing_is_in_an_empty_language() {
+        let budget = Budget::new(Limits::default());
         let (none, any) = (Dfa::default(), automaton(""));
-        assert_eq!(disjoint(&[&none], &[], 10).unwrap(), Some(true));
-        assert_eq!(disjoint(&[&any], &[&none], 10).unwrap(), Some(false));
-        assert_eq!(disjoint(&[&any], &[&any], 100).unwrap(), Some(true));
+        assert_eq!(disjoint(&[&none], &[], 10, &budget).unwrap(), Some(true));
+        assert_eq!(disjoint(&[&any], &[&none], 10, &budget).unwrap(), Some(false));
+        assert_eq!(disjoint(&[&any], &[&any], 100, &budget).unwrap(), Some(true));
     }
 
     #[test]
     fn bytes_that_only_one_has_to_use_keep_languages_apart() {
+        let budget = Budget::new(Limits::default());
         // Neither ends within the tuples that may be visited.
         let (host, uri) = (automaton("^[a-z.]{150,200}$"), automaton("^[a-z.]*:[a-z./]*$"));
-        assert_eq!(disjoint(&[&host, &uri], &[], 100).unwrap(), Some(true));
-        assert_eq!(disjoint(&[&host, &automaton("^[a-z.]*:?[a-z./]*$")], &[], 100).unwrap(), None);
+        assert_eq!(disjoint(&[&host, &uri], &[], 100, &budget).unwrap(), Some(true));
+        assert_eq!(disjoint(&[&host, &automaton("^[a-z.]*:?[a-z./]*$")], &[], 100, &budget).unwrap(), None);
     }
 }

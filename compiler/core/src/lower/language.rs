@@ -139,7 +139,7 @@ mod tests {
             }
             let told = |languages: [Vec<Language>; 2]| {
                 let [all, not] = languages.each_ref().map(|v| v.iter().collect::<Vec<_>>());
-                disjoint(&all, &not, 1 << 20).unwrap()
+                disjoint(&all, &not, 1 << 20, &budget).unwrap()
             };
             let parts = [&all, &not].map(|v| v.iter().map(part).collect());
             let wholes = [&all, &not].map(|v| v.iter().map(whole).collect());

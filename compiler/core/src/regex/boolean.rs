@@ -71,10 +71,12 @@ pub fn automaton(node: &Node, search: bool, open: bool, alphabet: Alphabet, budg
     let mut states = vec![(first, start)];
     ids.insert((first, start), 0);
     let (mut rows, mut accepts) = (vec![], vec![]);
+    // A step for each class, and in it one for each look-behind.
+    let weight = 1 + classes.len() * (1 + m.p.behinds.len()) / 4;
     let mut i = 0;
     while i < states.len() {
         let (f, before) = states[i];
-        budget.states(1)?;
+        budget.states(weight)?;
         accepts.push(m.step(f, before, None)? == TRUE);
         let mut row = vec![NONE; classes.len()];
         for (class, target) in row.iter_mut().enumerate() {

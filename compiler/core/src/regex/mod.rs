@@ -23,7 +23,6 @@ mod tests;
 use crate::error::Result;
 use crate::ir::Expr;
 use crate::limits::Budget;
-use crate::lower::nullable;
 use ast::Node;
 use class::CharSet;
 use compose::{Composer, Stop};
@@ -50,6 +49,19 @@ pub enum Anchoring {
 /// The strings that a pattern matches. No string at all is [`Expr::Never`].
 pub fn regex(pattern: &str, alphabet: Alphabet, anchoring: Anchoring, budget: &Budget) -> Result<Expr> {
     let node = parse::parse(pattern, budget)?;
+    compile(&node, alphabet, anchoring, budget)
+}
+
+/// The same among strings of at most `most` characters; of longer ones it may say anything. Repeats need not be counted up to
+/// what such a string cannot reach: beside a bound on the length, every bound on repeats multiplies the states.
+pub fn regex_within(
+    pattern: &str,
+    alphabet: Alphabet,
+    anchoring: Anchoring,
+    most: u64,
+    budget: &Budget,
+) -> Result<Expr> {
+    let node = parse::parse(pattern, budget)?.within(most);
     compile(&node, alphabet, anchoring, budget)
 }
 
@@ -96,23 +108,6 @@ fn spell(e: Expr, alphabet: Alphabet) -> Expr {
         Expr::And(v) => Expr::And(all(v)),
         Expr::Sub(a, b) => Expr::Sub(Box::new(spell(*a, alphabet)), Box::new(spell(*b, alphabet))),
         Expr::Repeat { body, min, max } => Expr::Repeat { body: Box::new(spell(*body, alphabet)), min, max },
-        e => e,
-    }
-}
-
-/// A pattern for texts of at most `most` characters, which need not count to what they cannot reach: beside a bound on
-/// the length, every bound on repeats multiplies the states.
-pub fn within(e: Expr, most: u64) -> Expr {
-    let all = |v: Vec<Expr>| v.into_iter().map(|e| within(e, most)).collect::<Vec<_>>();
-    match e {
-        Expr::Seq(v) => Expr::Seq(all(v)),
-        Expr::Alt(v) => Expr::Alt(all(v)),
-        Expr::And(v) => Expr::And(all(v)),
-        Expr::Sub(a, b) => Expr::Sub(Box::new(within(*a, most)), Box::new(within(*b, most))),
-        Expr::Repeat { body, min, max } => {
-            let reached = max.is_none_or(|max| u64::from(max) < most || nullable(&body, &[]));
-            Expr::Repeat { body: Box::new(within(*body, most)), min, max: max.filter(|_| reached) }
-        }
         e => e,
     }
 }

@@ -12,7 +12,6 @@ use smallvec::{smallvec, SmallVec};
 use super::documents::{LocId, Step};
 use super::flat::*;
 use super::keyword::Kw;
-use super::validate::equal;
 use super::Compiler;
 use crate::error::{CompileError, Result};
 
@@ -59,10 +58,7 @@ impl<'a> Compiler<'a> {
         let mut found = 0;
         let mut stack = vec![flat];
         while let Some(mut f) = stack.pop() {
-            // Nested choices multiply: what they cost is counted, not timed, so that they end alike everywhere.
-            self.weighed += 1 + (f.nodes.len() + f.lits.len()) / 8;
-            self.budget.states(self.weighed / WEIGHT)?;
-            self.weighed %= WEIGHT;
+            self.weigh(f.weight())?;
             if f.is_dead() {
                 continue;
             }
@@ -90,6 +86,18 @@ impl<'a> Compiler<'a> {
         Ok(true)
     }
 
+    /// Accounts for work on alternatives. Nested choices multiply: what they cost is counted, not timed, so that they end
+    /// alike everywhere.
+    pub(super) fn weigh(&mut self, work: usize) -> Result<()> {
+        self.weighed += work;
+        if self.weighed < WEIGHT {
+            return Ok(());
+        }
+        self.budget.states(self.weighed / WEIGHT)?;
+        self.weighed %= WEIGHT;
+        Ok(())
+    }
+
     /// Add the live branches of a choice to the list.
     fn branch(
         &mut self,
@@ -106,9 +114,10 @@ impl<'a> Compiler<'a> {
         let mut live: Vec<(usize, Flat<'a>)> = vec![];
         let mut before: Lits<'a> = smallvec![];
         for (i, lits) in choice.options.iter().enumerate() {
+            self.weigh(f.weight())?;
             let mut g = f.clone();
             if self.apart && !choice.exclusive {
-                if self.all_implied(&f, lits)? {
+                if self.all_implied(&f, lits, &before)? {
                     out.push(f);
                     return Ok(());
                 }
@@ -160,8 +169,22 @@ impl<'a> Compiler<'a> {
         Ok(false)
     }
 
-    /// Whether an option about one property holds already.
-    fn all_implied(&mut self, f: &Flat<'a>, lits: &[Lit<'a>]) -> Result<bool> {
+    /// Whether an option holds already, if `before` does (which says that the options before it do not).
+    fn all_implied(&mut self, f: &Flat<'a>, lits: &[Lit<'a>], before: &[Lit<'a>]) -> Result<bool> {
+        let open: Lits<'a> = lits.iter().filter(|l| !before.contains(l)).copied().collect();
+        match open[..] {
+            [Lit::Atom(atom)] if !self.track && f.types == Types::OBJECT => {
+                self.weigh(f.weight())?;
+                // What is still open would take long to be looked through, and rarely decides.
+                let mut g = f.clone();
+                g.choices.clear();
+                match self.quietly(|c| c.assume(&mut g, &[Lit::Atom(atom.flipped())], NO_NODE, true))? {
+                    Some(()) => return Ok(g.is_dead() || self.flat_empty(g, 2)?),
+                    None => return Ok(false),
+                }
+            }
+            _ => {}
+        }
         match lits {
             [Lit::Require(name), Lit::Property(n, atom)] if name == n && f.object.required.contains(name) => {
                 self.valid_if_there(f, name, *atom)
@@ -186,41 +209,6 @@ impl<'a> Compiler<'a> {
         self.provably_empty(&atoms, 2)
     }
 
-    /// What alternatives that are lists of values amount to.
-    fn finite_union(&mut self, f: &Flat<'a>, live: &[(usize, Flat<'a>)], exclusive: bool) -> Result<Vec<&'a Value>> {
-        let mut found: Vec<(&'a Value, usize)> = vec![];
-        let mut strings: rustc_hash::FxHashMap<&'a str, usize> = Default::default();
-        for (_, g) in live {
-            for v in g.values.iter().flat_map(|v| v.iter().copied()) {
-                if !f.types.has(Types::of(v)) || !self.all_hold(&g.lits[f.lits.len()..], v)? {
-                    continue;
-                }
-                let old = match v {
-                    Value::String(s) => {
-                        let next = found.len();
-                        let i = *strings.entry(s).or_insert(next);
-                        (i < next).then_some(i)
-                    }
-                    v => found.iter().position(|(w, _)| equal(v, w)),
-                };
-                match old {
-                    Some(i) => found[i].1 += 1,
-                    None => found.push((v, 1)),
-                }
-            }
-        }
-        Ok(found.into_iter().filter(|(_, n)| !exclusive || *n == 1).map(|(v, _)| v).collect())
-    }
-
-    pub(super) fn all_hold(&mut self, lits: &[Lit<'a>], v: &Value) -> Result<bool> {
-        for l in lits {
-            if !self.lit_holds(l, v)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// Exactly one branch: where two may hold at once, each is narrowed by the other's negation.
     fn exclude_each_other(
         &mut self,
@@ -232,6 +220,7 @@ impl<'a> Compiler<'a> {
         let mut negations: Vec<SmallVec<[Lit<'a>; 2]>> = vec![SmallVec::new(); live.len()];
         for a in 0..live.len() {
             for b in a + 1..live.len() {
+                self.weigh(live[a].1.weight())?;
                 let mut both = live[a].1.clone();
                 // Not whether the schemas around the choice hold: they hold its exclusivity, which is in question.
                 both.lits = choice.options[live[a].0].iter().copied().collect();
@@ -389,7 +378,8 @@ impl<'a> Compiler<'a> {
             return Ok(true);
         }
         let mut doubtful: Vec<Conj> = vec![];
-        for name in f.object.required.clone() {
+        for &name in &f.object.required {
+            self.weigh(4 * f.object.parts.len())?;
             let Some(atoms) = self.quietly(|c| c.name_atoms(f, name))? else { continue };
             if atoms.len() > 1 || atoms.iter().any(|a| a.negated() || self.docs.value(a.loc()).is_boolean()) {
                 doubtful.push(atoms);
@@ -424,7 +414,18 @@ impl<'a> Compiler<'a> {
         if look == 0 {
             return Ok(false);
         }
-        let key: Conj = conj.into();
+        let mut key: Conj = conj.into();
+        if self.quietly(|c| c.normalize(&mut key))? == Some(false) {
+            return Ok(true);
+        }
+        // What is said twice is the same, wherever it stands.
+        key.iter_mut().for_each(|a| *a = Atom::new(self.docs.alike(a.loc()), a.negated()));
+        key.sort_unstable();
+        key.dedup();
+        if key.windows(2).any(|w| w[0].flipped() == w[1]) {
+            return Ok(true);
+        }
+        let conj = &key.clone()[..];
         if let Some((empty, depth)) = self.emptiness.get(&key) {
             if *empty || *depth >= look {
                 return Ok(*empty);
@@ -454,7 +455,7 @@ impl<'a> Compiler<'a> {
         }
         if let Some(values) = f.values.clone() {
             for v in values.iter() {
-                if f.types.has(Types::of(v)) && self.quietly(|c| c.all_hold(&f.lits, v))? != Some(false) {
+                if f.types.has(Types::of(v)) && self.quietly(|c| c.all_hold_of(&f.lits, v))? != Some(false) {
                     return Ok(false);
                 }
             }

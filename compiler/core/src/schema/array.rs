@@ -13,6 +13,8 @@ use crate::ir::{Body, Expr, RuleId, Separators};
 
 /// Positions that are told apart one by one where items must be counted by rules.
 const POSITIONS: u64 = 256;
+/// Counts of matching items that are kept beside each other: each set of them is told apart.
+const MOST_CONTAINS: usize = 6;
 /// Optional items in a row that are nested in one expression; more get rules of their own.
 const NESTED: usize = 16;
 
@@ -213,7 +215,7 @@ impl<'a> Compiler<'a> {
             f.array.min
         };
         let last = alike.max(min).max(f.array.max.map_or(0, |m| m.saturating_add(1))).max(1);
-        if last > POSITIONS || total > POSITIONS || f.array.contains.len() > 4 {
+        if last > POSITIONS || total > POSITIONS || f.array.contains.len() > MOST_CONTAINS {
             let c = f.array.contains[0].atom.loc();
             self.unsupported(
                 c,
@@ -254,6 +256,7 @@ impl<'a> Compiler<'a> {
         if f.array.max.is_none_or(|m| *at < m) {
             let (atoms, rest) = self.item_atoms(f, *at as usize)?;
             for set in 0..1u32 << contains.len() {
+                self.weigh(8)?;
                 let mut atoms = atoms.clone();
                 let mut next = counts.clone();
                 let mut evaluated: SmallVec<[u32; 2]> = SmallVec::new();

@@ -97,7 +97,7 @@ impl<'a> Compiler<'a> {
                 if self.string_count(&f.string, MANY)? == Some(MANY) {
                     return Ok(Some(MANY));
                 }
-                specs.push(f.string);
+                specs.push(f.string.own());
                 continue;
             };
             for v in listed.iter().copied() {

@@ -5,6 +5,8 @@
 //! that has it. There are finitely many, so recursion through dynamic references ends as any other does. Documents
 //! without dynamic references have one scope, and never pay for more.
 
+mod alike;
+
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 
@@ -36,6 +38,8 @@ pub(super) struct Loc<'a> {
     /// Range of the location's keywords in the pool; `u32::MAX` until it is opened.
     first: u32,
     count: u32,
+    /// See [`Documents::alike`]; [`CLOSED`] until that is asked.
+    alike: LocId,
 }
 
 struct Resource<'a> {
@@ -56,6 +60,8 @@ pub(super) struct Documents<'a> {
     pub locs: Vec<Loc<'a>>,
     pool: Vec<(Kw, &'a Value)>,
     ids: FxHashMap<(usize, u32), LocId>,
+    /// Locations by what they say: see [`Documents::alike`].
+    by_content: FxHashMap<u64, Vec<LocId>>,
     resources: Vec<Resource<'a>>,
     resource_of: FxHashMap<usize, u32>,
     resolved: FxHashMap<(u32, &'a str), Target<'a>>,
@@ -72,6 +78,8 @@ pub(super) struct Documents<'a> {
     pub unknown_dialects: Vec<(String, String)>,
     /// `$ref` siblings that were ignored (drafts 4 to 7).
     pub ignored_siblings: Vec<LocId>,
+    /// Pointers that lead nowhere where they should, and were followed to where they were meant to lead.
+    pub astray: Vec<(LocId, &'a str)>,
 }
 
 /// Where URIs and anchors lead.
@@ -95,6 +103,7 @@ impl<'a> Documents<'a> {
             locs: vec![],
             pool: vec![],
             ids: FxHashMap::default(),
+            by_content: FxHashMap::default(),
             resources: vec![],
             resource_of: FxHashMap::default(),
             resolved: FxHashMap::default(),
@@ -107,6 +116,7 @@ impl<'a> Documents<'a> {
             forced: draft.is_some(),
             unknown_dialects: vec![],
             ignored_siblings: vec![],
+            astray: vec![],
         };
         d.document(root, "");
         d
@@ -151,7 +161,7 @@ impl<'a> Documents<'a> {
         let next = self.locs.len() as LocId;
         let id = *self.ids.entry(key).or_insert(next);
         if id == next {
-            self.locs.push(Loc { value, parent, step, resource, scope, first: CLOSED, count: 0 });
+            self.locs.push(Loc { value, parent, step, resource, scope, first: CLOSED, count: 0, alike: CLOSED });
         }
         id
     }
@@ -168,7 +178,7 @@ impl<'a> Documents<'a> {
         self.pool.push((Kw::Const, value));
         let schema = SCHEMA.get_or_init(|| Value::Object(Map::new()));
         let step = Step::Key(Kw::Const.text());
-        self.locs.push(Loc { value: schema, parent: of, step, resource, scope, first, count: 1 });
+        self.locs.push(Loc { value: schema, parent: of, step, resource, scope, first, count: 1, alike: id });
         self.ids.insert(key, id);
         id
     }
@@ -348,7 +358,16 @@ impl<'a> Documents<'a> {
             let root = self.resources[whole as usize].root;
             Some(Target { value: root, resource: whole, pointer: self.resource_pointer(whole).into() })
         } else if fragment.starts_with('/') {
-            self.walk(whole, &fragment)
+            match self.walk(whole, &fragment) {
+                None if address.is_empty() => {
+                    let found = self.walk_astray(whole, &fragment);
+                    if found.is_some() {
+                        self.astray.push((from, reference));
+                    }
+                    found
+                }
+                found => found,
+            }
         } else {
             self.build_index();
             let anchors = self.index.as_ref().map(|i| &i.anchors);
@@ -395,6 +414,19 @@ impl<'a> Documents<'a> {
         let mut full = self.resource_pointer(resource);
         full.push_str(pointer);
         Some(Target { value, resource: at, pointer: full.into() })
+    }
+
+    /// Where a pointer that leads nowhere in its own resource was meant to lead: to the whole resource (`#/`), or to a place of
+    /// the main document by whoever took no notice of an `$id` on the way.
+    fn walk_astray(&mut self, resource: u32, pointer: &str) -> Option<Target<'a>> {
+        if pointer == "/" {
+            let root = self.resources[resource as usize].root;
+            return Some(Target { value: root, resource, pointer: self.resource_pointer(resource).into() });
+        }
+        if resource == 0 {
+            return None;
+        }
+        self.walk(0, pointer)
     }
 
     /// Text that says where a resource is: nothing for the main document.

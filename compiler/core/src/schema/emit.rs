@@ -401,7 +401,7 @@ impl<'a> Compiler<'a> {
                 if let Some(values) = f.values.take() {
                     let mut types = Types::NONE;
                     for v in values.iter() {
-                        if f.types.has(Types::of(v)) && self.all_hold(&f.lits, v)? {
+                        if f.types.has(Types::of(v)) && self.all_hold_of(&f.lits, v)? {
                             types.0 |= Types::of(v).0;
                         }
                     }
@@ -425,14 +425,14 @@ impl<'a> Compiler<'a> {
                 continue;
             }
             if group == Types::STRING {
-                let same = |s: &Strings<'a>| Strings { at: 0, ..s.clone() } == Strings { at: 0, ..f.string.clone() };
+                let same = |s: &Strings<'a>| Strings { at: 0, ..s.clone() } == Strings { at: 0, ..f.string.own() };
                 if strings.iter().any(same) {
                     continue;
                 }
-                strings.push(f.string.clone());
+                strings.push(f.string.own());
             }
             if group == Types::NUMBER {
-                let key = (f.types, f.number.clone());
+                let key = (f.types, f.number.own());
                 if numbers.contains(&key) {
                     continue;
                 }
@@ -524,15 +524,15 @@ impl<'a> Compiler<'a> {
         let Some(values) = f.values.clone() else { return Ok(()) };
         let sure = f.choices.is_empty() && f.denied.is_empty() && f.lits.iter().all(|l| matches!(l, Lit::Atom(_)));
         let plain = |v: &Value| match v {
-            Value::String(_) => f.string == Strings { at: f.string.at, ..Strings::default() },
-            Value::Number(_) => f.number == Numbers::default(),
+            Value::String(_) => *f.string == Strings { at: f.string.at, ..Strings::default() },
+            Value::Number(_) => *f.number == Numbers::default(),
             Value::Null | Value::Bool(_) => true,
             _ => false,
         };
         let mut spelled = vec![];
         for v in values.iter() {
             self.budget.tick()?;
-            if f.types.has(Types::of(v)) && ((sure && plain(v)) || self.all_hold(&f.lits, v)?) {
+            if f.types.has(Types::of(v)) && ((sure && plain(v)) || self.all_hold_of(&f.lits, v)?) {
                 spelled.push(*v);
             }
         }

@@ -1,5 +1,6 @@
 //! Flat constraints: what a conjunction of schemas says about instances of each type, applicators taken apart.
 
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use serde_json::{Map, Value};
@@ -276,6 +277,32 @@ pub(super) struct Objects<'a> {
     pub some_names: Vec<Existence<'a>>,
 }
 
+/// What copies share until one of them is changed: alternatives are copies of what they have in common, and most change
+/// little of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct OnWrite<T>(Rc<T>);
+
+impl<T: Clone> OnWrite<T> {
+    /// The value itself.
+    pub(super) fn own(&self) -> T {
+        T::clone(&self.0)
+    }
+}
+
+impl<T> Deref for OnWrite<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Clone> DerefMut for OnWrite<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        Rc::make_mut(&mut self.0)
+    }
+}
+
 /// A conjunction taken apart, and the choices still open.
 #[derive(Clone, Debug)]
 pub(super) struct Flat<'a> {
@@ -289,10 +316,10 @@ pub(super) struct Flat<'a> {
     pub nodes: SmallVec<[Node; 4]>,
     pub denied: SmallVec<[LocId; 2]>,
     pub choices: SmallVec<[(Rc<Disjunction<'a>>, u32); 2]>,
-    pub number: Numbers<'a>,
-    pub string: Strings<'a>,
-    pub array: Arrays<'a>,
-    pub object: Objects<'a>,
+    pub number: OnWrite<Numbers<'a>>,
+    pub string: OnWrite<Strings<'a>>,
+    pub array: OnWrite<Arrays<'a>>,
+    pub object: OnWrite<Objects<'a>>,
 }
 
 impl<'a> Flat<'a> {
@@ -305,10 +332,10 @@ impl<'a> Flat<'a> {
             nodes: SmallVec::new(),
             denied: SmallVec::new(),
             choices: SmallVec::new(),
-            number: Numbers::default(),
-            string: Strings::default(),
-            array: Arrays::default(),
-            object: Objects::default(),
+            number: OnWrite::default(),
+            string: OnWrite::default(),
+            array: OnWrite::default(),
+            object: OnWrite::default(),
         }
     }
 
@@ -322,6 +349,11 @@ impl<'a> Flat<'a> {
 
     pub(super) fn kill(&mut self) {
         self.restrict(Types::NONE);
+    }
+
+    /// What a copy of it costs: see [`super::Compiler::weigh`].
+    pub(super) fn weight(&self) -> usize {
+        8 + (self.nodes.len() + self.lits.len() + self.denied.len() + self.choices.len()) / 2
     }
 
     /// Whether nothing can match, as far as that shows at once.
@@ -385,19 +417,22 @@ impl<'a> Flat<'a> {
     }
 
     pub(super) fn length(&mut self, min: Option<u64>, max: Option<u64>) {
-        if Self::narrow(&mut self.edits, (&mut self.string.min, &mut self.string.max), min, max) {
+        let s = &mut *self.string;
+        if Self::narrow(&mut self.edits, (&mut s.min, &mut s.max), min, max) {
             self.restrict(Types::STRING.not());
         }
     }
 
     pub(super) fn item_count(&mut self, min: Option<u64>, max: Option<u64>) {
-        if Self::narrow(&mut self.edits, (&mut self.array.min, &mut self.array.max), min, max) {
+        let a = &mut *self.array;
+        if Self::narrow(&mut self.edits, (&mut a.min, &mut a.max), min, max) {
             self.restrict(Types::ARRAY.not());
         }
     }
 
     pub(super) fn property_count(&mut self, min: Option<u64>, max: Option<u64>) {
-        if Self::narrow(&mut self.edits, (&mut self.object.min, &mut self.object.max), min, max) {
+        let o = &mut *self.object;
+        if Self::narrow(&mut self.edits, (&mut o.min, &mut o.max), min, max) {
             self.restrict(Types::OBJECT.not());
         }
     }

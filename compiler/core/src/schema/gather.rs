@@ -228,9 +228,10 @@ impl<'a> Compiler<'a> {
             }
             Kw::Enum => {
                 let list: Vec<&'a Value> = self.list(loc, kw, v)?.iter().collect();
-                self.one_of_values(flat, list);
+                self.weigh(list.len())?;
+                self.one_of_values(flat, Rc::new(list));
             }
-            Kw::Const => self.one_of_values(flat, vec![v]),
+            Kw::Const => self.one_of_values(flat, Rc::new(vec![v])),
             Kw::Ref | Kw::DynamicRef | Kw::RecursiveRef => {
                 let target = self.reference(loc, kw, v)?;
                 work.push((Lit::Atom(Atom::is(target)), node, false));
@@ -245,6 +246,10 @@ impl<'a> Compiler<'a> {
                 let list = self.list(loc, kw, v)?;
                 let children: Vec<LocId> =
                     list.iter().enumerate().map(|(i, s)| self.docs.child(loc, s, Step::Nth(kw.text(), i))).collect();
+                if let (Kw::AnyOf, Some(values)) = (kw, self.listed_values(loc, &children)?) {
+                    self.one_of_values(flat, values);
+                    return Ok(());
+                }
                 match children[..] {
                     [] => flat.kill(),
                     [one] => work.push((Lit::Atom(Atom::is(one)), node, false)),
@@ -418,20 +423,6 @@ impl<'a> Compiler<'a> {
         Ok((1..1u32 << children.len())
             .map(|set| pick(set).map(|i| Lit::Atom(Atom::is(children[i]))).collect())
             .collect())
-    }
-
-    fn one_of_values(&mut self, flat: &mut Flat<'a>, list: Vec<&'a Value>) {
-        flat.edits += 1;
-        let mut types = Types::NONE;
-        for v in &list {
-            types.0 |= Types::of(v).0;
-        }
-        flat.restrict(types);
-        let both = match &flat.values {
-            None => list,
-            Some(old) => old.iter().copied().filter(|v| list.iter().any(|w| super::validate::equal(v, w))).collect(),
-        };
-        flat.values = Some(Rc::new(both));
     }
 
     pub(super) fn format(&mut self, flat: &mut Flat<'a>, loc: LocId, name: &'a str) {

@@ -17,7 +17,7 @@ use crate::error::{CompileError, Result};
 use crate::ir::{Body, Dfa, Expr, RuleId};
 use crate::limits::{Budget, Limits};
 use crate::lower::{self, Language};
-use crate::regex::{any_string, regex, within, Alphabet, Anchoring};
+use crate::regex::{any_string, regex, regex_within, Alphabet, Anchoring};
 
 /// States that deciding about one string constraint may cost.
 const LOOK_STATES: usize = 50_000;
@@ -145,12 +145,11 @@ impl<'a> Compiler<'a> {
         let mut not = vec![];
         for (pattern, positive) in &s.patterns {
             let kw = self.keyword_of_pattern(s.at);
-            let made = regex(pattern, alphabet, Anchoring::Search, self.budget);
+            let made = match s.max {
+                Some(most) => regex_within(pattern, alphabet, Anchoring::Search, most, self.budget),
+                None => regex(pattern, alphabet, Anchoring::Search, self.budget),
+            };
             if let Some(e) = self.or_skip(made, s.at, kw)? {
-                let e = match s.max {
-                    Some(most) => within(e, most),
-                    None => e,
-                };
                 if *positive { &mut all } else { &mut not }.push(e);
             }
         }
@@ -316,6 +315,18 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// The strings that satisfy a constraint, if they are at most `most` and that can be told within bounds.
+    pub(super) fn string_list(&mut self, s: &Strings<'a>, most: usize) -> Result<Option<Vec<&'a str>>> {
+        let texts = match self.automaton(s) {
+            Ok(all) => all.strings(most),
+            Err(CompileError::Cancelled) => return Err(CompileError::Cancelled),
+            Err(_) => None,
+        };
+        let texts: Option<Vec<String>> =
+            texts.map(|texts| texts.into_iter().filter_map(|t| String::from_utf8(t).ok()).collect());
+        Ok(texts.map(|texts| texts.into_iter().map(|t| self.names.keep(t)).collect()))
+    }
+
     /// How many strings satisfy one of some constraints or are one of some values.
     pub(super) fn count_union(&mut self, specs: &[Strings<'a>], values: &[&'a str], most: u64) -> Result<Option<u64>> {
         let mut all: Vec<Expr> = values.iter().map(Expr::lit).collect();
@@ -335,16 +346,25 @@ impl<'a> Compiler<'a> {
         let parts = self.automata(s, &budget)?;
         let all: Vec<&Language> = parts.all.iter().map(|l| &**l).collect();
         let not: Vec<&Language> = parts.not.iter().map(|l| &**l).collect();
-        match disjoint(&all, &not, LOOK_TUPLES)? {
+        let told = match disjoint(&all, &not, LOOK_TUPLES, self.budget)? {
             Some(empty) => Ok(empty),
-            None => Ok(parts.intersection(&budget, self.budget)?.is_empty()),
-        }
+            None => parts.intersection(&budget, self.budget).map(|d| d.is_empty()),
+        };
+        self.looked(&budget)?;
+        told
     }
 
     /// The strings that satisfy a constraint, within a budget of its own.
     fn automaton(&mut self, s: &Strings<'a>) -> Result<Dfa> {
         let budget = self.look();
-        self.automata(s, &budget)?.intersection(&budget, self.budget)
+        let made = self.automata(s, &budget).and_then(|parts| parts.intersection(&budget, self.budget));
+        self.looked(&budget)?;
+        made
+    }
+
+    /// A look is given up before it costs much, but many looks cost much.
+    fn looked(&self, budget: &Budget) -> Result<()> {
+        self.budget.states(budget.spent())
     }
 
     fn look(&self) -> Budget {
@@ -415,7 +435,7 @@ impl<'a> Compiler<'a> {
             Types::FRACTION => numbers::Kind::Fraction,
             _ => numbers::Kind::Number,
         };
-        let key = (kind, f.number.clone());
+        let key = (kind, f.number.own());
         if let Some(e) = self.leaves.numbers.get(&key) {
             return Ok(e.clone());
         }
@@ -453,7 +473,7 @@ impl<'a> Compiler<'a> {
             }
             None => {
                 let mut free = f.clone();
-                free.number = Numbers::default();
+                *free.number = Numbers::default();
                 self.number_expr(&free)?
             }
         };

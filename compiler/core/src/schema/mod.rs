@@ -21,8 +21,10 @@ pub mod formats;
 mod gather;
 mod keyword;
 mod leaf;
+mod listed;
 mod metaschemas;
 pub mod naive;
+mod names;
 mod negate;
 pub mod notation;
 pub mod numbers;
@@ -39,6 +41,7 @@ mod validate;
 mod values;
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -55,6 +58,7 @@ use crate::limits::Budget;
 use documents::{Documents, LocId};
 use flat::{Atom, Conj, Flat, Strings};
 use keyword::Kw;
+use names::Names;
 use notation::Place;
 
 /// Whitespace around structural characters.
@@ -165,10 +169,11 @@ pub fn compile_with(
     for (_, v) in registry {
         parse::check_depth(v, budget)?;
     }
+    let names = Names::default();
     // Dynamic scopes and annotations cost; they are kept only once something asks for them.
     let (mut track, mut dynamic) = (false, false);
     loop {
-        let mut c = Compiler::new(source, registry, options, budget, track, dynamic);
+        let mut c = Compiler::new(source, registry, options, (budget, &names), track, dynamic);
         let result = c.run();
         if (c.need_track && !track) || (c.need_dynamic && !dynamic) {
             track |= c.need_track;
@@ -212,6 +217,8 @@ struct Compiler<'a> {
     docs: Documents<'a>,
     options: &'a Options,
     budget: &'a Budget,
+    /// Names that stand in no document.
+    names: &'a Names,
     /// Separators of arrays and objects there.
     space: Separators,
     track: bool,
@@ -229,6 +236,12 @@ struct Compiler<'a> {
     looking: u32,
     /// Types that a location may have, seen from so far.
     likely: FxHashMap<(LocId, u32), flat::Types>,
+    /// The strings of long lists of values, by the location of the `enum`.
+    listed: FxHashMap<LocId, FxHashSet<&'a str>>,
+    /// Alternatives that are lists of values, by the location of their `anyOf`: all of these values.
+    lists: FxHashMap<LocId, Option<Rc<Vec<&'a Value>>>>,
+    /// Whether values of the documents, by address, are valid at locations.
+    valid: FxHashMap<(LocId, usize), bool>,
     /// Work on alternatives that is not yet accounted for.
     weighed: usize,
     /// Whether branches of a choice exclude the ones before them.
@@ -249,7 +262,7 @@ impl<'a> Compiler<'a> {
         source: &'a Value,
         registry: &'a [(String, Value)],
         options: &'a Options,
-        budget: &'a Budget,
+        (budget, names): (&'a Budget, &'a Names),
         track: bool,
         dynamic: bool,
     ) -> Compiler<'a> {
@@ -257,6 +270,7 @@ impl<'a> Compiler<'a> {
             docs: Documents::new(source, registry, options.draft, dynamic),
             options,
             budget,
+            names,
             at: Stand { level: 0, place: options.notation.style.root() },
             space: options.space.at(0),
             track,
@@ -269,6 +283,9 @@ impl<'a> Compiler<'a> {
             emptiness: FxHashMap::default(),
             looking: 0,
             likely: FxHashMap::default(),
+            listed: FxHashMap::default(),
+            lists: FxHashMap::default(),
+            valid: FxHashMap::default(),
             weighed: 0,
             apart: false,
             leaves: leaf::Leaves::default(),
@@ -299,6 +316,13 @@ impl<'a> Compiler<'a> {
                 keyword: "$schema".into(),
                 reason: format!("{dialect:?} is not a draft known here; read as 2020-12"),
             });
+        }
+        for (loc, reference) in std::mem::take(&mut self.docs.astray) {
+            let reason = match reference {
+                "#/" => "it names a property without a name, which is not there; read as \"#\"".into(),
+                _ => format!("{reference:?} leads nowhere from the `$id` around it; read from the document's root"),
+            };
+            self.note(loc, Kw::Ref, reason);
         }
         for loc in std::mem::take(&mut self.docs.ignored_siblings) {
             self.note(loc, Kw::Ref, "up to draft 7, what stands beside it is ignored".into());

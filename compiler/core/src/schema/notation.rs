@@ -105,7 +105,7 @@ impl<'a> Compiler<'a> {
 
     /// Whether raw text takes all that a value may be, so that nothing else need be said.
     pub(super) fn raw_is_all(&self, f: &Flat<'a>) -> bool {
-        let free = || f.string == Strings { at: f.string.at, ..Strings::default() };
+        let free = || *f.string == Strings { at: f.string.at, ..Strings::default() };
         let all = |form: Form| form.kind.is_none() && form.item.is_none();
         let text = self.at.place == Place::Value && f.types.has(Types::STRING) && f.values.is_none();
         text && free() && self.form().is_some_and(all)

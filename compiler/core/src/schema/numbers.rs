@@ -119,6 +119,9 @@ fn unbounded(kind: Kind, plain: bool) -> Expr {
     Expr::Seq(items)
 }
 
+/// What a state of numbers costs, in states: it is stepped on each byte that numbers are written with.
+const STEPS: usize = 2;
+
 fn bounded(kind: Kind, spec: &NumberSpec, budget: &Budget) -> Result<Expr> {
     let bound = |b: &Option<Bound>| match b {
         Some(b) => Decimal::parse(&b.text).map(|d| Some((d, b.exclusive))),
@@ -143,7 +146,7 @@ fn bounded(kind: Kind, spec: &NumberSpec, budget: &Budget) -> Result<Expr> {
     let mut dfa = Dfa::default();
     while dfa.states.len() < states.len() {
         let state = states[dfa.states.len()];
-        budget.states(1)?;
+        budget.states(STEPS)?;
         let mut edges: Vec<(u8, u8, u32)> = vec![];
         for &byte in b"+-.0123456789Ee" {
             let Some(next) = machine.step(state, byte)? else { continue };

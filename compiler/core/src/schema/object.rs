@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashSet;
 use serde_json::Value;
+use smallvec::SmallVec;
 
 use super::documents::Step;
 use super::flat::*;
@@ -11,8 +12,16 @@ use super::Compiler;
 use crate::error::Result;
 use crate::ir::{ObjectRule, Property, PropertyOrder};
 
+/// Names that match a pattern and are declared for that where it matters how many there are.
+const MOST_LISTED: usize = 32;
 /// Alternatives of `propertyNames`.
 pub(super) const MOST_NAME_CHOICES: usize = 64;
+
+/// How many properties there may be besides the required ones, if that is bounded.
+pub(super) fn room(f: &Flat<'_>) -> Option<u64> {
+    let required: FxHashSet<&str> = f.object.required.iter().copied().collect();
+    f.object.max.map(|m| m.saturating_sub(required.len() as u64))
+}
 
 impl<'a> Compiler<'a> {
     /// What holds for the value of a name.
@@ -116,18 +125,16 @@ impl<'a> Compiler<'a> {
             let Some(found) = self.other_names(f)? else { return Ok(None) };
             others = found;
             (rule.others, rule.distinct) = (std::mem::take(&mut others.list), others.distinct);
-            if !o.some_names.is_empty() && o.max == Some(1) {
-                // The only property is all that must exist.
-                if rule.properties.iter().any(|p| p.required) {
-                    return Ok(None);
-                }
+            if let (false, Some(room)) = (o.some_names.is_empty(), room(f)) {
+                // There is room for one more property, so that is all that must exist.
                 let all = (1u32 << o.some_names.len()) - 1;
                 rule.others.retain(|o| o.marks == all);
                 rule.others.iter_mut().for_each(|o| o.marks = 0);
-                rule.properties.iter_mut().for_each(|p| p.value = None);
-                if rule.others.is_empty() {
-                    return Ok(None);
-                }
+                rule.properties.iter_mut().filter(|p| !p.required).for_each(|p| p.value = None);
+                let number = o.max.map_or(0, |m| m.min(u32::MAX as u64) as u32);
+                (rule.min_properties, rule.max_properties) = (number, Some(number));
+                let fits = room == 1 && o.min <= number as u64 && !rule.others.is_empty();
+                return Ok(fits.then_some(rule));
             }
         } else if !o.some_names.is_empty() {
             return Ok(None);
@@ -207,7 +214,7 @@ impl<'a> Compiler<'a> {
         let o = &f.object;
         let plain = o.properties.is_empty() && o.forbidden.is_empty() && o.names.is_empty() && o.some_names.is_empty();
         if let ([part], true) = (&o.parts[..], plain) {
-            if let Some(map) = part.properties {
+            if let Some(map) = part.properties.filter(|_| part.patterns.is_none() || !self.names_matter(f)) {
                 if o.required.iter().all(|n| map.contains_key(*n)) {
                     return Ok((map.keys().map(String::as_str).collect(), false));
                 }
@@ -245,8 +252,37 @@ impl<'a> Compiler<'a> {
         }
         // Names out of a finite list are declared too.
         let (listed, closed) = self.listed_names(&f.object.names)?;
-        listed.into_iter().for_each(add);
+        listed.into_iter().for_each(&mut add);
+        let few = if self.names_matter(f) { self.few_names(f)? } else { None };
+        let closed = closed || few.is_some();
+        few.into_iter().flatten().for_each(add);
         Ok((names, closed))
+    }
+
+    /// Whether it matters how many undeclared names there are.
+    fn names_matter(&self, f: &Flat<'a>) -> bool {
+        !f.object.some_names.is_empty() || f.object.min > 1
+    }
+
+    /// The names that are not declared, where a schema allows only names that match its patterns, and few do.
+    fn few_names(&mut self, f: &Flat<'a>) -> Result<Option<Vec<&'a str>>> {
+        for part in f.object.parts.iter().filter(|p| p.additional == Some(&Value::Bool(false))) {
+            let Some(patterns) = part.patterns.filter(|p| !p.is_empty()) else { continue };
+            let mut names = vec![];
+            for pattern in patterns.keys() {
+                let spec = Strings {
+                    patterns: SmallVec::from_slice(&[(pattern.as_str(), true)]),
+                    at: part.loc,
+                    ..Strings::default()
+                };
+                let Some(texts) = self.string_list(&spec, MOST_LISTED)? else { break };
+                names.push(texts);
+            }
+            if names.len() == patterns.len() {
+                return Ok(Some(names.into_iter().flatten().collect()));
+            }
+        }
+        Ok(None)
     }
 
     /// The names that `propertyNames` lists, and whether it allows no others.

@@ -7,7 +7,7 @@ use smallvec::{smallvec, SmallVec};
 use super::documents::{LocId, Step};
 use super::flat::*;
 use super::keyword::Kw;
-use super::object::MOST_NAME_CHOICES;
+use super::object::{room, MOST_NAME_CHOICES};
 use super::Compiler;
 use crate::error::Result;
 use crate::ir::{Expr, OtherProperties};
@@ -46,7 +46,7 @@ impl<'a> Compiler<'a> {
     /// are what must exist. `None`: what must exist cannot.
     pub(super) fn other_names(&mut self, f: &Flat<'a>) -> Result<Option<OtherNames>> {
         let o = &f.object;
-        if let (Some(what), Some(2..)) = (o.some_names.first(), o.max) {
+        if let (Some(what), Some(2..)) = (o.some_names.first(), room(f)) {
             let (Existence::Keyword(loc, kw) | Existence::Beyond(_, (loc, kw))) = *what;
             self.unsupported(
                 loc,
@@ -174,7 +174,7 @@ impl<'a> Compiler<'a> {
             if met >> i & 1 == 0 {
                 return Ok(None);
             }
-            if certain >> i & 1 == 0 && o.max != Some(1) {
+            if certain >> i & 1 == 0 && o.max.is_none() {
                 // The names might all have a place of their own, or be used up.
                 let (Existence::Keyword(loc, kw) | Existence::Beyond(_, (loc, kw))) = *what;
                 self.unsupported(
@@ -237,7 +237,7 @@ impl<'a> Compiler<'a> {
             }
             let specs: Vec<Strings<'a>> = match self.alternatives(flat, MOST_NAME_CHOICES, super::alternatives::LOOK)? {
                 // What is listed has a place of its own.
-                Some(list) => list.into_iter().filter(|f| f.values.is_none()).map(|f| f.string).collect(),
+                Some(list) => list.into_iter().filter(|f| f.values.is_none()).map(|f| f.string.own()).collect(),
                 None => {
                     let loc = conj[0].loc();
                     self.unsupported(loc, Kw::PropertyNames, "so many alternatives", "Use a pattern")?;

@@ -135,7 +135,7 @@ impl<'a> Compiler<'a> {
 
     /// Whether a value is valid at a location.
     pub(super) fn holds(&mut self, loc: LocId, v: &Value, depth: usize) -> Result<bool> {
-        self.budget.tick()?;
+        self.weigh(1)?;
         if depth == 0 {
             return Err(CompileError::limit("depth", "the nesting of a constant and its schema", DEPTH as u64)
                 .within(&self.docs.pointer(loc)));
@@ -175,7 +175,7 @@ impl<'a> Compiler<'a> {
                 }
                 Ok(types.has(Types::of(v)))
             }
-            Kw::Enum => Ok(self.list(loc, kw, k)?.iter().any(|w| equal(v, w))),
+            Kw::Enum => self.is_listed(loc, k, v),
             Kw::Const => Ok(equal(v, k)),
             Kw::Ref | Kw::DynamicRef | Kw::RecursiveRef => {
                 let target = self.reference(loc, kw, k)?;
