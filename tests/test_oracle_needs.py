@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gramary.compiler import Compiler
 from gramary.compiler.errors import InvalidSchema, LimitExceeded, UnsupportedSchema
 from gramary.runtime._core import CompiledGrammar, Limits
 
@@ -246,10 +247,36 @@ def test_an_address_with_long_parts() -> None:
         assert accepts(grammar, json.dumps(text)) == valid, text
 
 
+LABEL = (
+    r"^(?=(.{1,63}/)?.{1,63}$)((([a-z0-9][-a-z0-9_.]*)?[a-z0-9])?/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
+    ["", "a", "a/b", "/b", "a//b", "a/b/c", "A/b", "a.b-c/D_e", "a-/b", "x" * 63, "x" * 64]
+    + ["x" * n + "/" + "y" * m for n in (1, 63, 64) for m in (0, 1, 63, 64)],
+)
+DOMAIN = (
+    r"^(localhost)$|(?=^[a-zA-Z0-9\.\*-]{4,253}$)(?!.*\.-)(?!.*-\.)(?!.*\.\.)(?!.*[^\.]{64,})"
+    r"^(\*\.)?(?![-\.\*])[^\*]{1,}\.(\*|(?!.*--)(?=.*[a-zA-Z])[^\*]{1,}[^\*-])$",
+    ["localhost", "a.b", "a.bc", "*.a.bc", "a..bc", "a-.bc", "a.-bc", "a.b--c", "a--b.cd", "1.2.3.4", "a.*", "*.*"]
+    + ["x" * n + ".com" for n in (63, 64)]
+    + [".".join(["x" * 49] * n) + ".org" for n in (4, 5, 6)],
+)
+
+
+@pytest.mark.parametrize(("pattern", "texts", "most"), [(*LABEL, None), (*LABEL, 80), (*DOMAIN, 80), (*DOMAIN, 253)])
+def test_look_ahead_that_is_small_beside_the_rest(pattern: str, texts: list[str], most: int | None) -> None:
+    """Alone, what the look-ahead describes has a state for each set of places where a part of it may have ended."""
+    length = {} if most is None else {"maxLength": most}
+    grammar = COMPILER.compile_json_schema({"type": "string", "pattern": pattern, **length})
+    names = COMPILER.compile_json_schema({"propertyNames": {"pattern": pattern, **length}})
+    for text in texts:
+        valid = ecma(pattern).find(text) is not None and len(text) <= (most or len(text))
+        assert accepts(grammar, json.dumps(text)) == valid, text
+        assert accepts(names, json.dumps({text: 1})) == valid, text
+
+
 # ------------------------------------------------------------------------------------------------ references astray
 
 
-def test_pointers_that_take_no_notice_of_an_id() -> None:
+def test_pointers_that_take_no_notice_of_an_id(byte_compiler: Compiler) -> None:
     """They lead nowhere in the resource that the `$id` begins. In the document they do, and a warning says so."""
     inner = {"$id": "schemata/account", "properties": {"mail": {"$ref": "#/$defs/account/$defs/mail"}}}
     inner["$defs"] = {"mail": {"type": "string"}}
@@ -260,6 +287,14 @@ def test_pointers_that_take_no_notice_of_an_id() -> None:
     (warning,) = grammar.warnings
     assert warning["keyword"] == "$ref"
     assert "read from the document's root" in warning["reason"]
+    # The document is the one that has the pointer, not the one that refers to it.
+    other = {
+        "$ref": "https://example.com/other#/$defs/account",
+        "$defs": {"account": {"$defs": {"mail": {"const": 1}}}},
+    }
+    grammar = byte_compiler.compile_json_schema(other, registry={"https://example.com/other": schema})
+    assert accepts(grammar, '{"mail": "a"}')
+    assert not accepts(grammar, '{"mail": 1}')
     # A pointer that leads somewhere in its resource is not looked for elsewhere.
     inner["$defs"]["account"] = {"$defs": {"mail": {"type": "null"}}}
     grammar = COMPILER.compile_json_schema(schema)

@@ -23,7 +23,7 @@ use crate::fsm::{Edge, Fsm, RefEdge, State, TokenEdge, ANY_TOKEN, DEAD, NONE, PL
 use crate::limits::Budget;
 
 /// Edges of members that count as much as a state.
-const GATHERED: usize = 64;
+const GATHERED: usize = 16;
 
 /// An NFA state, the act pending before it, and whether it is marked.
 type Member = (u32, u16, bool);

@@ -1,16 +1,17 @@
-//! Whether any string is in all of some languages and in none of others, without building their product.
+//! Several languages at once: whether any string is in all of some and in none of others, and the automaton of these strings.
 //!
-//! Tuples of states are visited depth-first, and the first that says yes ends the search: of constraints that can be met at
+//! Languages are looked at together, as far as they lead together: a pattern that is large by itself may be small beside
+//! another. To tell whether there is a string at all, no product is built. Tuples of states are visited depth-first, and the first that says yes ends the search: of constraints that can be met at
 //! all, most are met by something short.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::bytes::Bytes;
 use super::dfa;
 use crate::error::Result;
 use crate::fsm::NONE;
-use crate::ir::Dfa;
+use crate::ir::{Dfa, DfaState};
 use crate::limits::Budget;
 
 /// A deterministic automaton.
@@ -118,6 +119,51 @@ pub fn disjoint<M: Machine>(all: &[&M], not: &[&M], most: usize, budget: &Budget
     Ok(Some(true))
 }
 
+/// The strings that are in every language of `all` (at least one) and in none of `not`: states of the machines are looked at
+/// as far as strings of all of them lead.
+pub fn joint<M: Machine>(all: &[&M], not: &[&M], budget: &Budget) -> Result<Dfa> {
+    let machines: SmallVec<[&M; 4]> = all.iter().chain(not).copied().collect();
+    let start: Tuple = machines.iter().map(|m| m.start().unwrap_or(NONE)).collect();
+    let fails = |t: &Tuple| t[..all.len()].contains(&NONE);
+    let mut ids: FxHashMap<Tuple, u32> = FxHashMap::default();
+    let mut tuples: Vec<Tuple> = if fails(&start) { vec![] } else { vec![start] };
+    let mut made = Dfa::default();
+    let mut cuts: Vec<u16> = vec![];
+    let mut edges: SmallVec<[Vec<(u8, u8, u32)>; 4]> = machines.iter().map(|_| vec![]).collect();
+    ids.extend(tuples.first().cloned().map(|t| (t, 0)));
+    while let Some(tuple) = tuples.get(made.states.len()) {
+        budget.states(1)?;
+        cuts.clear();
+        let mut accept = true;
+        for (i, (&s, edges)) in tuple.iter().zip(&mut edges).enumerate() {
+            edges.clear();
+            let accepts = s != NONE && machines[i].look(s, edges)?;
+            cuts.extend(edges.iter().flat_map(|e| [u16::from(e.0), u16::from(e.1) + 1]));
+            accept &= accepts == (i < all.len());
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut state = DfaState { edges: vec![], accept };
+        for w in cuts.windows(2) {
+            let (lo, hi) = (w[0] as u8, (w[1] - 1) as u8);
+            let next: Tuple = edges.iter().map(|e| dfa::step(e, lo)).collect();
+            if fails(&next) {
+                continue;
+            }
+            let target = *ids.entry(next).or_insert_with_key(|next| {
+                tuples.push(next.clone());
+                tuples.len() as u32 - 1
+            });
+            match state.edges.last_mut() {
+                Some(e) if e.2 == target && e.1.checked_add(1) == Some(lo) => e.1 = hi,
+                _ => state.edges.push((lo, hi, target)),
+            }
+        }
+        made.states.push(state);
+    }
+    Ok(made.minimized())
+}
+
 /// Whether each of some languages has a string of bytes that all of them use. (A host name has no colon, and every URI has
 /// one: with lengths in play, a product would be long in finding that out.)
 fn meet_in_bytes<M: Machine>(all: &[&M]) -> bool {
@@ -157,6 +203,7 @@ mod tests {
             }
             let (all, not): (Vec<&Dfa>, Vec<&Dfa>) = (all.iter().collect(), not.iter().collect());
             prop_assert_eq!(disjoint(&all, &not, 1 << 20, &budget).unwrap(), Some(product.is_empty()));
+            prop_assert_eq!(&joint(&all, &not, &budget).unwrap(), &product);
             if let Some(told) = disjoint(&all, &not, 3, &budget).unwrap() {
                 prop_assert_eq!(told, product.is_empty());
             }

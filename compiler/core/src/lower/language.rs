@@ -3,7 +3,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
-use super::operators::{dfa, exact_nfa};
+use super::operators::{dfa, nfa_within, regular_dfa};
 use crate::automata::bytes::Bytes;
 use crate::automata::joint::Machine;
 use crate::automata::lazy::Lazy;
@@ -29,13 +29,18 @@ pub struct Part<'a> {
 impl<'a> Language<'a> {
     /// The language of `expr`, which must be regular. Whatever is worked out later is charged to `budget`, too.
     pub fn new(expr: Expr, budget: &'a Budget) -> Result<Self> {
+        Self::within(&expr, budget, 0)
+    }
+
+    /// The same for an expression with so many operators around it.
+    pub(super) fn within(expr: &Expr, budget: &'a Budget, operators: u32) -> Result<Self> {
         // Operators are resolved on whole automata anyway.
         if matches!(expr, Expr::And(_) | Expr::Sub(..) | Expr::Automaton(_)) {
-            return Ok(Language::Whole(Arc::new(dfa(&expr, budget)?)));
+            return Ok(Language::Whole(Arc::new(regular_dfa(expr, budget, operators)?)));
         }
-        let (nfa, start) = exact_nfa(&expr, budget)?;
+        let (nfa, start) = nfa_within(expr, budget, operators)?;
         let states = RefCell::new(Lazy::new(nfa, start, budget)?);
-        Ok(Language::Part(Box::new(Part { expr, states, whole: OnceCell::new() })))
+        Ok(Language::Part(Box::new(Part { expr: expr.clone(), states, whole: OnceCell::new() })))
     }
 
     /// Its minimal automaton.

@@ -3,13 +3,19 @@
 //! Operands are lowered by builders of their own. A product keeps the counters of both sides; the second operand of a
 //! difference, and everything where counters are not wanted, is made a [`Dfa`] with every repeat unrolled.
 //!
+//! An operand may be far larger than the result: what a look-ahead describes can be in as many states as there are sets of places
+//! where a part of it may have ended, of which the rest of the pattern leaves few. So where one operand alone takes too many
+//! states, all of them are determinized together, as far as their strings lead ([`joint`]).
+//!
 //! Counters that are met together can lead into dead ends. A product with few configurations is searched for them, and unrolled
 //! if there are any. One with many is nearly always a string with a bound on its length, which [`layers`](crate::automata::layers)
 //! works out without unrolling it. What is too large for all of this stays as it is: whatever it takes to the end is right, but it may
 //! have dead ends.
 
 use super::builder::{split_start, Builder, Lowered};
+use super::language::Language;
 use crate::automata::dead_ends::has_dead_ends;
+use crate::automata::joint::joint;
 use crate::automata::layers::{layered, Layered};
 use crate::automata::nfa::Nfa;
 use crate::automata::{determinize, fsm_is_empty, minimize, product};
@@ -26,6 +32,13 @@ const MAX_OPERATORS: u32 = 64;
 const MOST_CONFIGURATIONS: usize = 256;
 /// The same where nothing else is known of the counters.
 const MOST_CONFIGURATIONS_AT_LAST: usize = 1 << 17;
+/// States that the operands of an operator may take one by one before they are tried together.
+const FIRST_STATES: usize = 100_000;
+/// States that they may take together, before it is operand by operand after all.
+const TOGETHER_STATES: usize = 150_000;
+/// Most states of operands that are written out for that: what is larger is so because of its repeats, not of what it may be
+/// in at once, and stays large.
+const MOST_WRITTEN: usize = 40_000;
 /// Most states that are built to find out.
 const MOST_STATES: usize = 100_000;
 
@@ -81,8 +94,8 @@ impl Builder<'_> {
     }
 
     /// An operand by a builder of its own.
-    fn operand(&self, e: &Expr) -> Result<Lowered> {
-        let mut b = Builder::new(&[], self.budget);
+    fn operand(&self, e: &Expr, budget: &Budget) -> Result<Lowered> {
+        let mut b = Builder::new(&[], budget);
         b.operators = self.operators + 1;
         b.lower(e)
     }
@@ -95,15 +108,31 @@ impl Builder<'_> {
         if operators > MAX_OPERATORS {
             return Err(too_many_operators());
         }
+        // What is large by itself may be small beside the others, with every repeat unrolled.
+        let few = self.budget.part(FIRST_STATES);
+        let made = self.one_by_one(e, &few);
+        self.budget.states(few.spent())?;
+        match made {
+            Err(error) if gave_up(&error) => match together(e, self.budget, operators)? {
+                Some(dfa) => Ok(dfa_to_lowered(&dfa)),
+                None => self.one_by_one(e, self.budget),
+            },
+            made => made,
+        }
+    }
+
+    /// The product of operands, which are made on an account of their own.
+    fn one_by_one(&self, e: &Expr, operands: &Budget) -> Result<Lowered> {
+        let operators = self.operators + 1;
         match e {
             Expr::And(items) => {
                 let Some((first, rest)) = items.split_first() else {
                     return Err(CompileError::invalid("", "an intersection of nothing has no operands"));
                 };
-                let mut acc = self.operand(first)?;
+                let mut acc = self.operand(first, operands)?;
                 for item in rest {
                     // An empty intersection stays empty; the operands left must still be well-formed.
-                    let next = self.operand(item)?;
+                    let next = self.operand(item, operands)?;
                     let nullable = acc.nullable && next.nullable;
                     let fsm = if fsm_is_empty(&acc.fsm) {
                         acc.fsm
@@ -115,12 +144,12 @@ impl Builder<'_> {
                 Ok(acc)
             }
             Expr::Sub(a, b) => {
-                let a = self.operand(a)?;
-                let b = regular_dfa(b, self.budget, operators)?;
+                let a = self.operand(a, operands)?;
+                let b = regular_dfa(b, operands, operators)?;
                 let nullable = a.nullable && !b.accepts(b"");
                 Ok(Lowered { fsm: minimize(product::subtract(&a.fsm, &b, self.budget)?), nullable })
             }
-            other => self.operand(other),
+            other => self.operand(other, operands),
         }
     }
 }
@@ -158,7 +187,7 @@ fn too_many_operators() -> CompileError {
 }
 
 /// See [`dfa`]. `operators` is the number of operators around `e`.
-fn regular_dfa(e: &Expr, budget: &Budget, operators: u32) -> Result<Dfa> {
+pub(super) fn regular_dfa(e: &Expr, budget: &Budget, operators: u32) -> Result<Dfa> {
     if matches!(e, Expr::And(_) | Expr::Sub(..)) {
         return operator_dfa(e, budget, operators + 1);
     }
@@ -166,12 +195,9 @@ fn regular_dfa(e: &Expr, budget: &Budget, operators: u32) -> Result<Dfa> {
     Ok(Dfa::from_fsm(&minimize(determinize(nfa, start, budget)?)))
 }
 
-/// An NFA of a regular expression, without counters, and its start: every repeat is unrolled, within the budget.
-pub(super) fn exact_nfa(e: &Expr, budget: &Budget) -> Result<(Nfa, u32)> {
-    nfa_within(e, budget, 0)
-}
-
-fn nfa_within(e: &Expr, budget: &Budget, operators: u32) -> Result<(Nfa, u32)> {
+/// An NFA of a regular expression, without counters, and its start: every repeat is unrolled, within the budget. `operators` is
+/// the number of operators around `e`.
+pub(super) fn nfa_within(e: &Expr, budget: &Budget, operators: u32) -> Result<(Nfa, u32)> {
     let mut b = Builder::new(&[], budget);
     b.exact = true;
     b.operators = operators;
@@ -185,22 +211,78 @@ fn operator_dfa(e: &Expr, budget: &Budget, operators: u32) -> Result<Dfa> {
     if operators > MAX_OPERATORS {
         return Err(too_many_operators());
     }
+    let few = budget.part(FIRST_STATES);
+    let made = one_by_one(e, (&few, budget), operators);
+    budget.states(few.spent())?;
+    match made {
+        Err(error) if gave_up(&error) => match together(e, budget, operators)? {
+            Some(dfa) => Ok(dfa),
+            None => one_by_one(e, (budget, budget), operators),
+        },
+        made => made,
+    }
+}
+
+/// The operands of intersections and differences inside each other: strings are in all of the first, and in none of the
+/// second.
+fn operands<'e>(e: &'e Expr, all: &mut Vec<&'e Expr>, not: &mut Vec<&'e Expr>) {
+    match e {
+        Expr::And(items) => items.iter().for_each(|e| operands(e, all, not)),
+        Expr::Sub(a, b) => {
+            operands(a, all, not);
+            match &**b {
+                Expr::Alt(ways) => not.extend(ways),
+                b => not.push(b),
+            }
+        }
+        e => all.push(e),
+    }
+}
+
+/// An operator resolved on all of its operands together; `None` if that takes more than [`TOGETHER_STATES`].
+fn together(e: &Expr, budget: &Budget, operators: u32) -> Result<Option<Dfa>> {
+    if operators >= MAX_OPERATORS {
+        return Ok(None);
+    }
+    let few = budget.part(TOGETHER_STATES);
+    let made = || {
+        let (mut all, mut not) = (vec![], vec![]);
+        operands(e, &mut all, &mut not);
+        let languages = |of: &[&Expr]| -> Result<Vec<Language>> {
+            of.iter().map(|e| Language::within(e, &few, operators + 1)).collect()
+        };
+        let (all, not) = (languages(&all)?, languages(&not)?);
+        if few.spent() > MOST_WRITTEN {
+            return Ok(None);
+        }
+        joint(&all.iter().collect::<Vec<_>>(), &not.iter().collect::<Vec<_>>(), &few).map(Some)
+    };
+    let made = made();
+    budget.states(few.spent())?;
+    match made {
+        Err(error) if gave_up(&error) => Ok(None),
+        made => made,
+    }
+}
+
+/// An operator resolved operand by operand; these are made on an account of their own, the first.
+fn one_by_one(e: &Expr, (few, budget): (&Budget, &Budget), operators: u32) -> Result<Dfa> {
     match e {
         Expr::And(items) => {
             let Some((first, rest)) = items.split_first() else {
                 return Err(CompileError::invalid("", "an intersection of nothing has no operands"));
             };
-            let mut acc = regular_dfa(first, budget, operators)?;
+            let mut acc = regular_dfa(first, few, operators)?;
             for item in rest {
-                acc = acc.intersect(&regular_dfa(item, budget, operators)?, budget)?;
+                acc = acc.intersect(&regular_dfa(item, few, operators)?, budget)?;
             }
             Ok(acc)
         }
         Expr::Sub(a, b) => {
-            let a = regular_dfa(a, budget, operators)?;
-            a.difference(&regular_dfa(b, budget, operators)?, budget)
+            let a = regular_dfa(a, few, operators)?;
+            a.difference(&regular_dfa(b, few, operators)?, budget)
         }
-        other => regular_dfa(other, budget, operators),
+        other => regular_dfa(other, few, operators),
     }
 }
 

@@ -46,6 +46,8 @@ struct Resource<'a> {
     base: String,
     root: &'a Value,
     draft: Draft,
+    /// The resource that is the whole document.
+    document: u32,
 }
 
 /// A place that a reference resolved to, before the scope is known.
@@ -131,10 +133,10 @@ impl<'a> Documents<'a> {
     /// Register a whole document.
     fn document(&mut self, root: &'a Value, uri: &str) -> u32 {
         let inherited = self.default_draft;
-        self.add_resource(root, uri, inherited)
+        self.add_resource(root, uri, inherited, None)
     }
 
-    fn add_resource(&mut self, root: &'a Value, base: &str, inherited: Draft) -> u32 {
+    fn add_resource(&mut self, root: &'a Value, base: &str, inherited: Draft, outer: Option<u32>) -> u32 {
         let key = root as *const Value as usize;
         if let Some(r) = self.resource_of.get(&key) {
             return *r;
@@ -151,7 +153,8 @@ impl<'a> Documents<'a> {
             None => base.to_owned(),
         };
         let r = self.resources.len() as u32;
-        self.resources.push(Resource { base, root, draft });
+        let document = outer.map_or(r, |o| self.resources[o as usize].document);
+        self.resources.push(Resource { base, root, draft, document });
         self.resource_of.insert(key, r);
         r
     }
@@ -269,7 +272,7 @@ impl<'a> Documents<'a> {
         }
         let base = o.base.clone();
         let inherited = o.draft;
-        Some(self.add_resource(value, &base, inherited))
+        Some(self.add_resource(value, &base, inherited, Some(outer)))
     }
 
     /// The scope after entering a resource.
@@ -417,16 +420,17 @@ impl<'a> Documents<'a> {
     }
 
     /// Where a pointer that leads nowhere in its own resource was meant to lead: to the whole resource (`#/`), or to a place of
-    /// the main document by whoever took no notice of an `$id` on the way.
+    /// the document by whoever took no notice of an `$id` on the way.
     fn walk_astray(&mut self, resource: u32, pointer: &str) -> Option<Target<'a>> {
         if pointer == "/" {
             let root = self.resources[resource as usize].root;
             return Some(Target { value: root, resource, pointer: self.resource_pointer(resource).into() });
         }
-        if resource == 0 {
+        let document = self.resources[resource as usize].document;
+        if document == resource {
             return None;
         }
-        self.walk(0, pointer)
+        self.walk(document, pointer)
     }
 
     /// Text that says where a resource is: nothing for the main document.
