@@ -1,4 +1,4 @@
-"""The kernel's binding: `gramary.runtime._core`. Everything here releases the GIL while it works.
+"""The kernel's binding: `gramary.runtime._core`. What takes longer than a millisecond releases the GIL while it works.
 
 Errors are `gramary.compiler.errors.*` (raised by name from the binding).
 """
@@ -303,8 +303,8 @@ class CompiledGrammar:
     """Units bound together for one source, with the parse table that all of its matchers share."""
 
     def matcher(self, *, stop_token_ids: Sequence[int] | None = ..., max_rollback_tokens: int = ...) -> Matcher: ...
-    def prefetch(self, k: int) -> int:
-        """Start building the `k` most expensive missing entries on background threads; returns how many were queued."""
+    def prefetch(self, k: int) -> None:
+        """Start building the `k` most expensive missing entries on background threads, and return at once."""
     @property
     def warnings(self) -> list[dict[str, str]]: ...
     @property
@@ -388,3 +388,6 @@ class RequestState:
         """The matcher is there."""
     def _end(self) -> None:
         """The request failed: `matcher` is None from now on."""
+
+def specification_digest(kind: str, text: str) -> bytes:
+    """What a specification is known by in this process."""

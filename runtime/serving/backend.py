@@ -13,7 +13,6 @@ The rules of the house, whatever the engine:
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import threading
 import time
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from gramary.compiler.errors import CompileError, LimitExceeded
-from gramary.runtime._core import CompiledGrammar, RequestState
+from gramary.runtime._core import CompiledGrammar, RequestState, specification_digest
 from gramary.runtime.bitmask import Bitmask
 from gramary.runtime.serving.events import Events
 from gramary.runtime.serving.exposition import serve_counts
@@ -102,7 +101,7 @@ class ServingBackend:
         `stop_token_ids`: everything that may end the request; None or nothing: the tokenizer's own. `wait`: return
         only when it is compiled, and raise its `CompileError`; otherwise it is compiled behind the returned object.
         """
-        key = _key(kind, spec)
+        key = specification_digest(kind.value, spec)
         known: CompiledGrammar | Missing | None = self._grammars.get(key)
         if known is not None:
             self.counts.compiled("process", 0)
@@ -133,14 +132,13 @@ class ServingBackend:
         if not isinstance(found, Compiled):
             return found
         self._keep(key, found, start)
-        if self.options.prefetch_entries and not self._closed:
-            with contextlib.suppress(RuntimeError):  # shut down meanwhile
-                self._quick.submit(found.grammar.prefetch, self.options.prefetch_entries)
         return found.grammar
 
     def _keep(self, key: bytes, compiled: Compiled, asked: int) -> None:
         self._grammars.put(key, compiled.grammar)
         self.counts.compiled(compiled.tier, perf_counter_ns() - asked)
+        if self.options.prefetch_entries:
+            compiled.grammar.prefetch(self.options.prefetch_entries)
 
     def close(self) -> None:
         """End the threads, without waiting for what they compile, and let the source go."""
@@ -159,8 +157,6 @@ class ServingBackend:
         def settle(compiled: Compiled) -> None:
             self._keep(key, compiled, asked)
             promise.set_result(compiled.grammar)
-            if self.options.prefetch_entries:  # nobody waits for it
-                compiled.grammar.prefetch(self.options.prefetch_entries)
 
         def attempt(seconds: float, then: Callable[[float], object] | None, missing: Missing | None) -> None:
             try:
@@ -319,10 +315,6 @@ class _GrammarCache:
         """It failed; the next request for it tries again."""
         with self._lock:
             self._running.pop(key, None)
-
-
-def _key(kind: Kind, spec: str) -> bytes:
-    return hashlib.blake2b(spec.encode("utf-8", "surrogatepass"), digest_size=32, person=kind.value.encode()).digest()
 
 
 def _too_late(seconds: float) -> LimitExceeded:

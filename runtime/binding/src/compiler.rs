@@ -69,6 +69,10 @@ impl PyLimits {
 /// Sources nested deeper than this could overflow the stack of a small thread.
 const MAX_DEPTH: usize = 2_000;
 
+/// Bytes of a text that are looked through with the GIL held: less than a millisecond, while to take it back from an engine's
+/// thread may take its whole switch interval, 5 ms.
+const MOST_HELD: usize = 64 << 10;
+
 pub fn limits_of(limits: Option<PyLimits>) -> Limits {
     limits.map_or_else(Limits::default, |l| l.limits)
 }
@@ -182,9 +186,9 @@ impl PyCompiler {
     ) -> PyResult<(Option<PyGrammar>, usize, Vec<PySource>)> {
         let options = structural_options(forbid_spelled_markers, property_order, whitespace, lenient)?;
         let text = Text::of(tag)?;
-        let (number, found) = py
-            .detach(|| self.engine.structural_tag_if_known(&text.0, &options, limits_of(limits)))
-            .map_err(|e| compile_error(py, e, Origin::Grammar))?;
+        let look = || self.engine.structural_tag_if_known(&text.0, &options, limits_of(limits));
+        let found = if text.0.len() <= MOST_HELD { look() } else { py.detach(look) };
+        let (number, found) = found.map_err(|e| compile_error(py, e, Origin::Grammar))?;
         Ok(match found {
             IfKnown::Grammar(compiled) => (Some(structure(compiled)), number, vec![]),
             IfKnown::Missing(missing) => {

@@ -41,8 +41,8 @@ impl PyGrammar {
         PyMatcher::new(slf, stop_token_ids, max_rollback_tokens)
     }
 
-    fn prefetch(&self, py: Python<'_>, k: usize) -> usize {
-        py.detach(|| self.grammar.prefetch(k))
+    fn prefetch(&self, k: usize) {
+        self.grammar.prefetch(k);
     }
 
     #[getter]

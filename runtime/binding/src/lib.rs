@@ -28,7 +28,7 @@ mod _core {
     #[pymodule_export]
     use super::grammar::{fill_bitmasks, PyGrammar, PyMatcher};
     #[pymodule_export]
-    use super::request::PyRequestState;
+    use super::request::{specification_digest, PyRequestState};
     #[pymodule_export]
     use super::vocabulary::PyVocabulary;
 

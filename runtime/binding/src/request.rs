@@ -22,7 +22,7 @@ use std::time::Instant;
 use gramary_runtime::{Durations, Matcher};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyList, PySlice};
+use pyo3::types::{PyBytes, PyInt, PyList, PySlice, PyString};
 use smallvec::SmallVec;
 
 use crate::bitmask::Rows;
@@ -348,4 +348,22 @@ fn no_id(token: &Bound<'_, PyAny>, error: PyErr) -> PyResult<u32> {
         true => Ok(NO_TOKEN),
         false => Err(error),
     }
+}
+
+/// What a specification is known by. Holds the GIL, as all that is done for a request whose grammar is at hand: taking it
+/// back while an engine's thread runs costs more than the work.
+#[pyfunction]
+pub fn specification_digest<'py>(kind: &str, text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyBytes>> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&(kind.len() as u64).to_le_bytes());
+    hasher.update(kind.as_bytes());
+    match text.to_str() {
+        Ok(text) => hasher.update(text.as_bytes()),
+        // Half a character is no text, but is not to be taken for another specification either.
+        Err(_) => {
+            let bytes = text.call_method1("encode", ("utf-8", "surrogatepass"))?;
+            hasher.update(bytes.cast::<PyBytes>()?.as_bytes())
+        }
+    };
+    Ok(PyBytes::new(text.py(), hasher.finalize().as_bytes()))
 }

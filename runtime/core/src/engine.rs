@@ -5,6 +5,7 @@
 //! known text costs a look-up by content. Both go by least recent use within one byte budget; what a live grammar uses
 //! stays until it goes.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -133,7 +134,7 @@ struct Cached {
 struct Sources {
     /// Taken over ahead of their texts; moved to `by_source` when the text comes.
     ahead: FxHashMap<Digest, Cached>,
-    by_source: FxHashMap<Source, std::collections::HashMap<Box<[u8]>, Cached, foldhash::fast::RandomState>>,
+    by_source: FxHashMap<Source, HashMap<Box<[u8]>, Cached, foldhash::fast::RandomState>>,
     clock: u64,
     bytes: usize,
 }
@@ -207,17 +208,7 @@ impl Engine {
 
     /// The artifact of a source, from the cache or compiled now.
     pub fn artifact(&self, source: &Source, text: &[u8], limits: &Limits) -> Result<Arc<Compiled>> {
-        {
-            let mut sources = self.sources.lock();
-            sources.clock += 1;
-            let clock = sources.clock;
-            if let Some(cached) = sources.by_source.get_mut(source).and_then(|m| m.get_mut(text)) {
-                cached.used = clock;
-                self.hits.fetch_add(1, Ordering::Relaxed);
-                return Ok(cached.compiled.clone());
-            }
-        }
-        if let Some(compiled) = self.claim_ahead(source, text) {
+        if let Some(compiled) = self.known(source, text) {
             self.hits.fetch_add(1, Ordering::Relaxed);
             return Ok(compiled);
         }
@@ -229,33 +220,44 @@ impl Engine {
 
     /// What is known of a source, without compiling it.
     pub fn known(&self, source: &Source, text: &[u8]) -> Option<Arc<Compiled>> {
-        let known = {
-            let mut sources = self.sources.lock();
-            sources.clock += 1;
-            let clock = sources.clock;
-            sources.by_source.get_mut(source).and_then(|m| m.get_mut(text)).map(|cached| {
-                cached.used = clock;
-                cached.compiled.clone()
-            })
-        };
-        known.or_else(|| self.claim_ahead(source, text))
+        self.known_among(source, [text]).pop().flatten()
     }
 
-    /// What was taken over for a source before its text was seen.
-    fn claim_ahead(&self, source: &Source, text: &[u8]) -> Option<Arc<Compiled>> {
-        // Hashing the text is worth it only if there may be something under its key.
-        if self.sources.lock().ahead.is_empty() {
-            return None;
+    /// The same of several texts, each given once.
+    pub(crate) fn known_among<'t>(
+        &self,
+        source: &Source,
+        texts: impl IntoIterator<Item = &'t [u8]>,
+    ) -> Vec<Option<Arc<Compiled>>> {
+        let mut sources = self.sources.lock();
+        sources.clock += 1;
+        let Sources { ahead, by_source, clock, bytes } = &mut *sources;
+        let mut by_text = by_source.get_mut(source);
+        // Hashing texts is worth it only if there may be something under their keys.
+        let keys = (!ahead.is_empty()).then(|| source.keys());
+        // What was taken over before its text was seen.
+        let mut claimed: Vec<(&[u8], Cached)> = vec![];
+        let known = texts.into_iter().map(|text| {
+            if let Some(cached) = by_text.as_mut().and_then(|m| m.get_mut(text)) {
+                cached.used = *clock;
+                return Some(cached.compiled.clone());
+            }
+            let found = ahead.remove(&keys.as_ref()?.of(text))?;
+            let compiled = found.compiled.clone();
+            *bytes += text.len();
+            claimed.push((text, Cached { bytes: found.bytes + text.len(), used: *clock, ..found }));
+            Some(compiled)
+        });
+        let known = known.collect();
+        if claimed.is_empty() {
+            return known;
         }
-        let key = source.key(text);
-        let found = {
-            let mut sources = self.sources.lock();
-            let found = sources.ahead.remove(&key)?;
-            sources.bytes -= found.bytes;
-            found
-        };
-        self.remember(source, text, &found.compiled);
-        Some(found.compiled)
+        let claimed = claimed.into_iter().map(|(text, cached)| (text.into(), cached));
+        by_source.entry(source.clone()).or_default().extend(claimed);
+        let dead = self.evict(&mut sources);
+        drop(sources);
+        drop(dead);
+        known
     }
 
     /// Keep a compiled source under its key until its text comes.

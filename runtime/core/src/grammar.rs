@@ -269,27 +269,26 @@ impl Grammar {
         found.into_iter().map(|(_, link, state)| (link, state)).collect()
     }
 
-    /// Build the `k` dearest missing entries on the thread pool; returns how many were queued. They go to their units,
-    /// where every grammar that has the unit finds them.
-    pub fn prefetch(self: &Arc<Self>, k: usize) -> usize {
-        let wanted = self.dearest(k);
-        let queued = wanted.len();
-        if queued > 0 {
-            let grammar = Arc::downgrade(self);
-            rayon::spawn(move || {
-                let Some(first) = grammar.upgrade() else { return };
-                let limit = first.limits.items_per_set;
-                let mut machine = Machine::new(first.program.clone(), limit, first.tokens.reach());
-                drop(first);
-                for (link, state) in wanted {
-                    // A request that has gone needs nothing any more.
-                    let Some(g) = grammar.upgrade() else { return };
-                    let node = machine.bind(link);
-                    g.tokens.entry_ahead(&mut machine, node, state, 0);
-                    machine.clear();
-                }
-            });
-        }
-        queued
+    /// Build the `k` dearest missing entries on the thread pool, where they are also looked for: nobody waits for any of it.
+    /// They go to their units, where every grammar that has the unit finds them.
+    pub fn prefetch(self: &Arc<Self>, k: usize) {
+        let grammar = Arc::downgrade(self);
+        rayon::spawn(move || {
+            let Some(first) = grammar.upgrade() else { return };
+            let wanted = first.dearest(k);
+            if wanted.is_empty() {
+                return;
+            }
+            let limit = first.limits.items_per_set;
+            let mut machine = Machine::new(first.program.clone(), limit, first.tokens.reach());
+            drop(first);
+            for (link, state) in wanted {
+                // A request that has gone needs nothing any more.
+                let Some(g) = grammar.upgrade() else { return };
+                let node = machine.bind(link);
+                g.tokens.entry_ahead(&mut machine, node, state, 0);
+                machine.clear();
+            }
+        });
     }
 }

@@ -60,15 +60,36 @@ impl Source {
 
     /// What a manifest of this source is stored under. Tokenizers play no part: units do not depend on them.
     pub fn key(&self, text: &[u8]) -> Digest {
-        let options = self.options();
-        let mut h = blake3::Hasher::new();
-        h.update(b"source");
-        h.update(&FORMAT_VERSION.to_le_bytes());
-        h.update(&LOWERING_VERSION.to_le_bytes());
-        for part in [self.kind().as_bytes(), options.as_bytes(), text] {
-            h.update(&(part.len() as u64).to_le_bytes());
-            h.update(part);
-        }
-        *h.finalize().as_bytes()
+        self.keys().of(text)
+    }
+
+    /// The keys of many texts of this source's kind and options.
+    pub fn keys(&self) -> Keys {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"source");
+        hasher.update(&FORMAT_VERSION.to_le_bytes());
+        hasher.update(&LOWERING_VERSION.to_le_bytes());
+        let mut keys = Keys(hasher);
+        keys.part(self.kind().as_bytes());
+        keys.part(self.options().as_bytes());
+        keys
+    }
+}
+
+/// Hashes what texts have in common once; see [`Source::keys`].
+#[derive(Clone)]
+pub struct Keys(blake3::Hasher);
+
+impl Keys {
+    fn part(&mut self, part: &[u8]) {
+        self.0.update(&(part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    /// [`Source::key`].
+    pub fn of(&self, text: &[u8]) -> Digest {
+        let mut keys = self.clone();
+        keys.part(text);
+        *keys.0.finalize().as_bytes()
     }
 }

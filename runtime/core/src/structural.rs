@@ -108,9 +108,8 @@ impl Engine {
     ) -> Result<CompiledStructure> {
         let budget = Budget::new(limits.clone());
         let plan = self.plan(text, options, &budget)?;
-        let source = |_: usize, content: &Content, text: &str| {
-            self.artifact(&source_of(content, options), text.as_bytes(), &limits)
-        };
+        let source =
+            |content: &Content, text: &str| self.artifact(&source_of(content, options), text.as_bytes(), &limits);
         self.assemble(&plan, options, &limits, &budget, source)
     }
 
@@ -123,46 +122,54 @@ impl Engine {
     ) -> Result<(usize, IfKnown)> {
         let budget = Budget::new(limits.clone());
         let plan = self.plan(text, options, &budget)?;
-        let mut found: FxHashMap<(&Content, &str), Option<Arc<Compiled>>> = FxHashMap::default();
+        // Those of one content are looked up together, each once.
+        let mut wanted: Vec<(&Content, Vec<&str>)> = vec![];
+        let mut places: FxHashMap<(&Content, &str), (usize, usize)> = FxHashMap::default();
+        for part in &plan.parts {
+            let Part::Source { content, text, .. } = part else { continue };
+            places.entry((content, text)).or_insert_with(|| {
+                let at = wanted.iter().position(|w| w.0 == content).unwrap_or_else(|| {
+                    wanted.push((content, vec![]));
+                    wanted.len() - 1
+                });
+                wanted[at].1.push(text);
+                (at, wanted[at].1.len() - 1)
+            });
+        }
         let mut missing = vec![];
-        let known: Vec<Option<Arc<Compiled>>> = plan
-            .parts
-            .iter()
-            .map(|part| {
-                let Part::Source { content, text, .. } = part else { return None };
-                let look_up = || {
-                    let source = source_of(content, options);
-                    let compiled = self.known(&source, text.as_bytes());
-                    if compiled.is_none() {
-                        missing.push((source, Box::from(text.as_bytes())));
-                    }
-                    compiled
-                };
-                found.entry((content, text)).or_insert_with(look_up).clone()
-            })
-            .collect();
-        let number = found.len();
+        let mut found: Vec<Vec<Option<Arc<Compiled>>>> = Vec::with_capacity(wanted.len());
+        for (content, texts) in &wanted {
+            let source = source_of(content, options);
+            let known = self.known_among(&source, texts.iter().map(|text| text.as_bytes()));
+            let lacking = texts.iter().zip(&known).filter(|(_, known)| known.is_none());
+            missing.extend(lacking.map(|(text, _)| (source.clone(), Box::from(text.as_bytes()))));
+            found.push(known);
+        }
+        let number = places.len();
         if !missing.is_empty() {
             return Ok((number, IfKnown::Missing(missing)));
         }
-        let source = |i: usize, content: &Content, text: &str| match &known[i] {
-            Some(compiled) => {
-                self.hits.fetch_add(1, Ordering::Relaxed);
-                Ok(compiled.clone())
+        let source = |content: &Content, text: &str| {
+            let known = places.get(&(content, text)).and_then(|&(content, text)| found[content][text].clone());
+            match known {
+                Some(compiled) => {
+                    self.hits.fetch_add(1, Ordering::Relaxed);
+                    Ok(compiled)
+                }
+                None => self.artifact(&source_of(content, options), text.as_bytes(), &limits),
             }
-            None => self.artifact(&source_of(content, options), text.as_bytes(), &limits),
         };
         Ok((number, IfKnown::Grammar(self.assemble(&plan, options, &limits, &budget, source)?)))
     }
 
-    /// `source`: the artifact of a part, by its number, content and text.
+    /// `source`: the artifact of a part, by its content and text.
     fn assemble(
         &self,
         plan: &Plan<'_>,
         options: &StructuralOptions,
         limits: &Limits,
         budget: &Budget,
-        source: impl Fn(usize, &Content, &str) -> Result<Arc<Compiled>>,
+        source: impl Fn(&Content, &str) -> Result<Arc<Compiled>>,
     ) -> Result<CompiledStructure> {
         let mut assembly = Assembly::default();
         let mut parts: Vec<Bound> = Vec::with_capacity(plan.parts.len());
@@ -172,7 +179,7 @@ impl Engine {
         }
         // The local nodes made for each part.
         let mut made: Vec<std::ops::Range<u32>> = Vec::with_capacity(plan.parts.len());
-        for (i, part) in plan.parts.iter().enumerate() {
+        for part in &plan.parts {
             budget.tick()?;
             let first = assembly.local.len() as u32;
             let bound = match part {
@@ -182,7 +189,7 @@ impl Engine {
                         Content::Ebnf => e.within(": ").within(pointer),
                         _ => e.within(pointer),
                     };
-                    let compiled = source(i, content, text).map_err(within)?;
+                    let compiled = source(content, text).map_err(within)?;
                     self.check_tokens(&compiled).map_err(within)?;
                     assembly.warnings.extend(
                         compiled

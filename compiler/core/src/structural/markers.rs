@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::spelled::tokens_without;
 use crate::ir::{token_in_pattern, TokenRuns};
+use crate::unit::{has_byte, ByteSet};
 use crate::vocab::{TokenKind, Vocabulary};
 
 /// The special tokens of a vocabulary by their text.
@@ -16,6 +17,8 @@ use crate::vocab::{TokenKind, Vocabulary};
 #[derive(Debug)]
 pub struct Markers {
     by_text: FxHashMap<Box<[u8]>, u32>,
+    /// Bytes with which some of them begin.
+    first: ByteSet,
     /// Lengths that occur, by first byte, longest first.
     lengths: Box<[Vec<usize>]>,
     /// Tokens that spell out none of some texts, by the texts: they take a walk over the vocabulary to find.
@@ -35,13 +38,16 @@ pub enum Piece {
 impl Markers {
     pub fn of(vocab: &Vocabulary) -> Markers {
         let lengths = vec![vec![]; 256].into();
-        let mut m = Markers { by_text: FxHashMap::default(), lengths, unspelled: Mutex::default() };
+        let mut m =
+            Markers { by_text: FxHashMap::default(), first: ByteSet::default(), lengths, unspelled: Mutex::default() };
         for (text, id) in vocab.special_tokens() {
             if vocab.kind(id) != TokenKind::Special || text.is_empty() {
                 continue;
             }
             m.by_text.insert(text.as_bytes().into(), id);
-            m.lengths[text.as_bytes()[0] as usize].push(text.len());
+            let first = text.as_bytes()[0] as usize;
+            m.first[first / 64] |= 1 << (first % 64);
+            m.lengths[first].push(text.len());
         }
         for lengths in m.lengths.iter_mut() {
             lengths.sort_unstable_by(|a, b| b.cmp(a));
@@ -56,6 +62,10 @@ impl Markers {
         let mut pieces = vec![];
         let (mut from, mut at) = (0, 0);
         while at < bytes.len() {
+            if !has_byte(&self.first, bytes[at]) {
+                at += 1;
+                continue;
+            }
             let found = self.lengths[bytes[at] as usize].iter().find_map(|&n| {
                 let token = bytes.get(at..at + n)?;
                 self.by_text.get(token).map(|&id| (n, id))

@@ -141,8 +141,11 @@ impl Around {
         inner.texts.extend(ends.texts.iter().cloned());
         inner.texts.sort_unstable();
         inner.texts.dedup();
-        inner.tokens.extend(ends.texts.iter().filter_map(|t| match pattern_expr(t) {
-            Expr::Token(id) => Some(id),
+        inner.tokens.extend(ends.texts.iter().filter_map(|t| match t.first() {
+            Some(0xff) => match pattern_expr(t) {
+                Expr::Token(id) => Some(id),
+                _ => None,
+            },
             _ => None,
         }));
         inner.depth += 1;
