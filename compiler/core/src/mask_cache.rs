@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::entry::{Entry, Family};
+use crate::entry::{Beneath, BeneathKey, Entry, Family};
 use crate::machine::Looked;
 use crate::unit::{EntryKey, Layout};
 
@@ -63,12 +63,16 @@ struct Built {
 /// Entries of one state that are looked through for one that is right for other registers.
 const MOST_BUILT: usize = 16;
 
+/// Nodes of token trees for which a unit's part is kept.
+const MOST_BENEATH: usize = 64;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct MaskCache {
     entries: RwLock<FxHashMap<EntryKey, Arc<Entry>>>,
     built: RwLock<FxHashMap<u32, Vec<Built>>>,
     families: RwLock<FxHashMap<u32, Option<Arc<Family>>>>,
+    beneath: RwLock<FxHashMap<BeneathKey, Arc<Beneath>>>,
     share: Mutex<Share>,
 }
 
@@ -121,6 +125,22 @@ impl MaskCache {
         let (kept, new) = keep(&self.families, state, family);
         if new {
             self.count(0, kept.as_ref().map_or(0, |f| f.size()));
+        }
+        kept
+    }
+
+    /// What a state allows below a node of a token tree, worked out by `make` if it is not known.
+    pub fn beneath(&self, key: BeneathKey, make: impl FnOnce() -> Beneath) -> Arc<Beneath> {
+        if let Some(known) = self.beneath.read().get(&key) {
+            return known.clone();
+        }
+        let made = Arc::new(make());
+        if self.beneath.read().len() >= MOST_BENEATH {
+            return made;
+        }
+        let (kept, new) = keep(&self.beneath, key, made);
+        if new {
+            self.count(0, kept.size());
         }
         kept
     }

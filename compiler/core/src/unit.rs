@@ -468,6 +468,11 @@ impl Unit {
         })
     }
 
+    /// Whether some reference is bound by who uses the unit.
+    pub fn has_holes(&self) -> bool {
+        self.callees.iter().any(|c| matches!(c, Callee::Hole(_)))
+    }
+
     /// Whether the state accepts (its act may still fail).
     #[inline]
     pub fn accepts(&self, state: u32) -> bool {

@@ -5,12 +5,14 @@
 //! A state before a key and its opening both loop on whitespace: as in `build`, tokens that begin with some are walked by
 //! what follows it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::build::{below, covers, loop_on_run, rest_of, Ranges};
+use super::build::{below, loop_on_run, rest_of};
 use super::place::{Place, Steps};
 use super::runs;
-use super::{Entry, Exit, ExitTo, TokenSet, VocabMasks, WalkTree};
+use super::walk::{covers, Ranges};
+use super::{Beneath, Entry, Exit, ExitTo, TokenSet, VocabMasks, WalkNode, WalkTree};
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
 use crate::unit::{has_byte, ByteSet};
 use crate::vocab::{Trie, Vocabulary};
@@ -71,6 +73,10 @@ pub fn build(
         accepted = accepted.with(behind.accepted.tokens(&run.trie()), masks);
         found.removed.extend(behind.removed);
     }
+    // What is taken away and given back is left alone.
+    if let (false, TokenSet::Accepted(ids)) = (found.removed.is_empty(), &accepted) {
+        found.removed.retain(|t| !ids.contains(t));
+    }
     let exits: Vec<Exit> = rest_of(left).map(|rest| Exit { to: ExitTo::Return, rest }).into_iter().collect();
     Some(Entry {
         base: Some(base),
@@ -127,13 +133,45 @@ impl Found {
                 if steps.m.has_left(own) {
                     found.leaves.push(at.node);
                 }
+                if let Some((both, ret)) = in_other_units(steps, own, base, tree, at) {
+                    found.removed.extend(both[1].taken(trie));
+                    if found.removed.len() > MAX_REMOVED {
+                        return None;
+                    }
+                    found.accepted.extend(&both[0].accepted);
+                    if steps.m.has_left(ret) {
+                        found.leaves.extend(both[0].leaves.iter().map(|at| at.node));
+                    }
+                    let (place, differ) = (steps.place(ret), *steps.m.live(ret));
+                    path.extend(both[0].leaves.iter().map(|at| {
+                        let (at, end) = tree.children(at);
+                        Pair { at, end, own: place, base: DEAD_SET, differ }
+                    }));
+                    continue;
+                }
             }
             let (at, end) = tree.children(at);
             let differ = fallen.differing(steps, own, base);
             path.push(Pair { at, end, own, base, differ });
         }
+        found.accepted.settle();
+        found.leaves.sort_unstable();
         Some(found)
     }
+}
+
+/// What a name's value and an undeclared key's rest allow from here on, if each is a unit's business; and what follows
+/// the first.
+fn in_other_units(
+    steps: &mut Steps<'_>,
+    own: u32,
+    base: u32,
+    tree: &WalkTree,
+    at: &WalkNode,
+) -> Option<([Arc<Beneath>; 2], u32)> {
+    let (own, ret) = steps.beneath(own, tree, at)?;
+    let (base, _) = steps.beneath(base, tree, at)?;
+    Some(([own, base], ret))
 }
 
 /// Where an item falls that is in no name any more.

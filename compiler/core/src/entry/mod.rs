@@ -22,6 +22,7 @@
 //! Counters are clamped (see `machine::registers::clamp`). Where one counter governs a state of a unit without references
 //! (strings with length bounds), a [`Family`] holds the entries of all classes at once: see `family`.
 
+pub mod beneath;
 pub mod build;
 pub mod codec;
 pub mod diff;
@@ -30,6 +31,7 @@ mod place;
 pub mod rests;
 pub mod runs;
 mod tree;
+mod walk;
 
 use std::sync::Arc;
 
@@ -37,6 +39,7 @@ use smallvec::SmallVec;
 
 use crate::vocab::{Trie, Vocabulary};
 
+pub use beneath::{Beneath, BeneathKey};
 pub use family::Family;
 pub use tree::{WalkNode, WalkTree};
 
@@ -267,7 +270,7 @@ impl VocabMasks {
             words,
             text,
             text_tokens: order.len(),
-            tree: WalkTree::of(&vocab.trie()),
+            tree: WalkTree::of(&vocab.trie(), 0),
             runs: Arc::default(),
             rests: Arc::default(),
         }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::{Beneath, WalkNode, WalkTree};
 use crate::fsm::{DEAD, NONE, PLAIN};
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
 use crate::unit::{insert_range, ByteSet, Unit};
@@ -32,7 +33,7 @@ pub(super) struct Steps<'m> {
     fallback: u32,
 }
 
-/// More edges than this, and a set's memo pays.
+/// More edges than this take longer to look through than a set's memo.
 const MOST_EDGES: usize = 16;
 
 impl<'m> Steps<'m> {
@@ -59,14 +60,15 @@ impl<'m> Steps<'m> {
         }
     }
 
-    /// Whether byte edges, few of them and none back to itself, are all there is to arriving in a state.
+    /// Whether edges on single bytes, few of them and none back to itself, are all there is to arriving in a state. (One of
+    /// ranges is met at many nodes, for which a set's memo pays.)
     fn is_plain(&self, state: u32) -> bool {
         let unit = &*self.unit;
         let edges = unit.own_edges(state);
         let fallback = unit.fallback[state as usize];
         edges.len() <= MOST_EDGES
             && (fallback == NONE || fallback == self.fallback)
-            && edges.iter().all(|e| e.target != state)
+            && edges.iter().all(|e| e.lo == e.hi && e.target != state)
             && !edges.is_empty()
             && !unit.has_refs(state)
             && !unit.accepts(state)
@@ -89,6 +91,15 @@ impl<'m> Steps<'m> {
         let set = self.set(from);
         let to = self.m.step(set, byte);
         self.place(to)
+    }
+
+    /// [`Beneath::of`], for items of other units.
+    pub fn beneath(&mut self, set: u32, tree: &WalkTree, at: &WalkNode) -> Option<(Arc<Beneath>, u32)> {
+        let own = |i: &Item| i.node == self.item.node && i.ret == self.item.ret;
+        if self.m.kernel(set).iter().any(own) {
+            return None;
+        }
+        Beneath::of(self.m, set, tree, at)
     }
 
     /// Bytes that may follow.

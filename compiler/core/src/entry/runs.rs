@@ -49,9 +49,13 @@ impl Runs {
         if self.known.read().len() >= MOST_RUNS {
             return None;
         }
-        let run = Arc::new(Run::build(bytes, vocab)?);
+        // Built under the lock: it is done a few times in a process, and each has a number.
         let mut known = self.known.write();
-        Some(known.entry(*bytes).or_insert(run).clone())
+        if !known.contains_key(bytes) {
+            let id = known.len() as u32 + 1;
+            known.insert(*bytes, Arc::new(Run::build(bytes, vocab, id)?));
+        }
+        known.get(bytes).cloned()
     }
 }
 
@@ -63,8 +67,8 @@ impl Runs {
 }
 
 impl Run {
-    /// `None`: the vocabulary has no trie of this kind.
-    fn build(bytes: &ByteSet, vocab: &Vocabulary) -> Option<Run> {
+    /// `None`: the vocabulary has no trie of this kind. `id`: of its tree.
+    fn build(bytes: &ByteSet, vocab: &Vocabulary, id: u32) -> Option<Run> {
         let mut within = vec![0u32; vocab.len().div_ceil(32)];
         let mut count = 0;
         let mut rest: Vec<(&[u8], u32)> = vec![];
@@ -80,7 +84,7 @@ impl Run {
             }
         }
         let rest = TrieArrays::build(&rest).ok()?;
-        let tree = WalkTree::of(&rest.view());
+        let tree = WalkTree::of(&rest.view(), id);
         Some(Run { within: within.into(), count, rest, tree })
     }
 

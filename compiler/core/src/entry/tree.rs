@@ -9,6 +9,8 @@ use crate::vocab::Trie;
 /// See the module. Tokens are given as ranges of the trie's `order`.
 #[derive(Clone, Debug)]
 pub struct WalkTree {
+    /// Tells the trees of a vocabulary apart.
+    id: u32,
     root: WalkNode,
     /// Children of one node after those of another, each by ascending byte.
     nodes: Box<[WalkNode]>,
@@ -36,7 +38,7 @@ pub struct WalkNode {
 }
 
 impl WalkTree {
-    pub fn of(trie: &Trie<'_>) -> WalkTree {
+    pub fn of(trie: &Trie<'_>, id: u32) -> WalkTree {
         let n = trie.len();
         let mut first = Vec::with_capacity(n);
         let mut children: Vec<u32> = Vec::with_capacity(n);
@@ -60,11 +62,16 @@ impl WalkTree {
             }
         };
         WalkTree {
+            id,
             root: node(0),
             nodes: children.iter().map(|&c| node(c)).collect(),
             byte: children.iter().map(|&c| trie.byte[c as usize]).collect(),
             sets: trie.sets.into(),
         }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.id
     }
 
     #[inline]
@@ -76,6 +83,17 @@ impl WalkTree {
     #[inline]
     pub fn children(&self, node: &WalkNode) -> (u32, u32) {
         (node.first, node.first + u32::from(node.count))
+    }
+
+    /// The node with a number of the trie, which is one below `at`: numbers are in the order of the trie, depth first.
+    pub fn below_at(&self, at: &WalkNode, number: u32) -> Option<WalkNode> {
+        let mut at = at;
+        while at.node != number {
+            let (from, to) = self.children(at);
+            let children = &self.nodes[from as usize..to as usize];
+            at = &children[children.partition_point(|c| c.node <= number).checked_sub(1)?];
+        }
+        Some(*at)
     }
 
     /// The bytes below a node.

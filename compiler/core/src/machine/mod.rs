@@ -275,6 +275,11 @@ impl Machine {
         (!item.is_mark() && ret > OUTSIDE).then_some(ret)
     }
 
+    /// The return set of an item, if it has one by itself: no mark, and of no left-recursive node.
+    pub fn plain_return(&self, item: Item) -> Option<u32> {
+        (!item.is_mark() && item.ret & TAG == 0).then_some(item.ret)
+    }
+
     pub fn regs(&self, id: u32) -> &[u32] {
         self.regs.get(id)
     }
