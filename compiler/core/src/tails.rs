@@ -60,7 +60,7 @@ pub struct Tail {
 /// Most states of a stretch.
 const MOST: usize = 48;
 /// Most openings of a stretch: an object has its first key and the others, and few layouts tell more apart.
-const MOST_OPENINGS: usize = 4;
+const MOST_OPENINGS: u32 = 4;
 /// An opening loops on whitespace at most.
 const MOST_LOOPED: u32 = 6;
 
@@ -116,10 +116,7 @@ fn add_openings(fsm: &Fsm, found: &mut [Tail]) {
         let inside = |q: u32| in_key(found, q).is_some();
         let fallback = fsm.states[quote.target as usize].fallback;
         let edges = |q: u32| fsm.states[q as usize].edges.as_slice();
-        let alias = match inside(quote.target) {
-            true => Some(quote.target),
-            false => base_of(quote.target, fallback, edges, inside),
-        };
+        let alias = base_of(quote.target, fallback, edges, inside);
         let Some((alias, tail)) = alias.and_then(|a| Some((a, in_key(found, a)?))) else { continue };
         let looped = state.edges.iter().filter(|e| e.target == q && e.act == PLAIN);
         let shape: Vec<Edge> = looped.map(|e| Edge { target: 0, ..*e }).collect();
@@ -129,25 +126,19 @@ fn add_openings(fsm: &Fsm, found: &mut [Tail]) {
     }
     // By shape: stretches that have the same ones are to be alike.
     openings.sort_by(|a, b| (a.0, &a.1, a.2.state).cmp(&(b.0, &b.1, b.2.state)));
-    let mut last: Option<(usize, Vec<Edge>)> = None;
-    let mut made = 0;
-    for (tail, shape, mut opening) in openings {
-        let states = &mut found[tail].fsm.states;
-        if last.as_ref().is_none_or(|(of, s)| (*of, s) != (tail, &shape)) {
-            made = if last.as_ref().is_some_and(|(of, _)| *of == tail) { made + 1 } else { 1 };
-            if made <= MOST_OPENINGS {
-                let at = states.len() as u32;
-                let mut edges: Vec<Edge> = shape.iter().map(|e| Edge { target: at, ..*e }).collect();
-                edges.push(Edge { lo: b'"', hi: b'"', act: PLAIN, target: 0 });
-                edges.sort_unstable();
-                states.push(State { edges, ..State::default() });
-            }
-            last = Some((tail, shape));
+    for alike in openings.chunk_by(|a, b| (a.0, &a.1) == (b.0, &b.1)) {
+        let (tail, shape, _) = &alike[0];
+        let tail = &mut found[*tail];
+        let at = tail.fsm.states.len() as u32;
+        // Those made before lie side by side.
+        if tail.openings.first().is_some_and(|first| at - first.at >= MOST_OPENINGS) {
+            continue;
         }
-        if made <= MOST_OPENINGS {
-            opening.at = states.len() as u32 - 1;
-            found[tail].openings.push(opening);
-        }
+        let mut edges: Vec<Edge> = shape.iter().map(|e| Edge { target: at, ..*e }).collect();
+        edges.push(Edge { lo: b'"', hi: b'"', act: PLAIN, target: 0 });
+        edges.sort_unstable();
+        tail.fsm.states.push(State { edges, ..State::default() });
+        tail.openings.extend(alike.iter().map(|(_, _, opening)| Opening { at, ..*opening }));
     }
 }
 

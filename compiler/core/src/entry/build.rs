@@ -93,8 +93,12 @@ pub(super) fn loop_on_run(
     masks: &VocabMasks,
 ) -> Option<(ByteSet, Arc<Run>)> {
     let bytes = m.loop_of(set).filter(|l| l.rounds == u32::MAX)?.bytes;
-    let looped = (0..=255u8).filter(|&b| has_byte(&bytes, b)).all(|b| m.step(set, b) == set);
-    looped.then(|| masks.runs.of(&bytes, vocab)).flatten().map(|run| (bytes, run))
+    loops_on(m, set, &bytes).then(|| masks.runs.of(&bytes, vocab)).flatten().map(|run| (bytes, run))
+}
+
+/// Whether each of some bytes leads from a set back to it.
+pub(super) fn loops_on(m: &mut Machine, set: u32, bytes: &ByteSet) -> bool {
+    (0..=255u8).filter(|&b| has_byte(bytes, b)).all(|b| m.step(set, b) == set)
 }
 
 /// The tokens strictly below `nodes` of a trie that are not accepted anyway, by what remains of them. `skip`: how many bytes

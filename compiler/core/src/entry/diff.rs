@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::build::{below, loop_on_run, rest_of};
+use super::build::{below, loop_on_run, loops_on, rest_of};
 use super::place::{Place, Steps};
 use super::runs;
 use super::walk::{covers, Ranges};
 use super::{Beneath, Entry, Exit, ExitTo, TokenSet, VocabMasks, WalkNode, WalkTree};
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
-use crate::unit::{has_byte, ByteSet};
+use crate::unit::ByteSet;
 use crate::vocab::{Trie, Vocabulary};
 
 /// The sets along the current path.
@@ -51,10 +51,10 @@ pub fn build(
         return None;
     }
     let alias = m.unit(node).opening(base).map_or(base, |o| o.alias);
-    let fallen = Fallen { alias, set: m.arrive(Item { state: alias, ..item }) };
+    let set = if alias == base { based } else { m.arrive(Item { state: alias, ..item }) };
+    let fallen = Fallen { alias, set };
     let trie = vocab.trie();
-    let run = loop_on_run(m, own, vocab, masks)
-        .filter(|(bytes, _)| (0..=255u8).filter(|&b| has_byte(bytes, b)).all(|b| m.step(based, b) == based));
+    let run = loop_on_run(m, own, vocab, masks).filter(|(bytes, _)| loops_on(m, based, bytes));
     let mut steps = Steps::new(m, node, regs, alias);
     let own = steps.place(own);
     let mut start = Pair { at: 0, end: 0, own, base: based, differ: fallen.differing(&mut steps, own, based) };

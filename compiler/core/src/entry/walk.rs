@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::place::{Place, Steps};
 use super::{WalkNode, WalkTree};
-use crate::fsm::{Callee, NONE};
+use crate::fsm::NONE;
 use crate::machine::{Machine, OUTSIDE};
 use crate::unit::ByteSet;
 use crate::vocab::Trie;
@@ -167,12 +167,11 @@ pub(super) type FoundHole = (u32, SmallVec<[u32; 4]>, Vec<u32>);
 
 /// Add trie node `at` to every hole before which the entry's own items stand in `set`.
 fn note_holes(m: &Machine, set: u32, node: u32, at: u32, holes: &mut Vec<FoundHole>) {
-    let unit = m.unit(node).clone();
     let standing: SmallVec<[(u32, u32); 4]> = m
         .kernel(set)
         .iter()
         .filter(|i| i.node == node && i.ret == OUTSIDE)
-        .filter(|i| unit.own_refs(i.state).iter().any(|r| matches!(unit.callees[r.callee as usize], Callee::Hole(_))))
+        .filter(|i| m.at_hole(**i))
         .map(|i| (i.state, i.regs))
         .collect();
     for (state, regs) in standing {
