@@ -105,20 +105,7 @@ impl Builder<'_> {
         if self.exact {
             return Ok(dfa_to_lowered(&operator_dfa(e, self.budget, operators)?));
         }
-        if operators > MAX_OPERATORS {
-            return Err(too_many_operators());
-        }
-        // What is large by itself may be small beside the others, with every repeat unrolled.
-        let few = self.budget.part(FIRST_STATES);
-        let made = self.one_by_one(e, &few);
-        self.budget.states(few.spent())?;
-        match made {
-            Err(error) if gave_up(&error) => match together(e, self.budget, operators)? {
-                Some(dfa) => Ok(dfa_to_lowered(&dfa)),
-                None => self.one_by_one(e, self.budget),
-            },
-            made => made,
-        }
+        apart_or_together(e, self.budget, operators, |few| self.one_by_one(e, few), |dfa| dfa_to_lowered(&dfa))
     }
 
     /// The product of operands, which are made on an account of their own.
@@ -208,16 +195,29 @@ pub(super) fn nfa_within(e: &Expr, budget: &Budget, operators: u32) -> Result<(N
 }
 
 fn operator_dfa(e: &Expr, budget: &Budget, operators: u32) -> Result<Dfa> {
+    apart_or_together(e, budget, operators, |few| one_by_one(e, (few, budget), operators), |dfa| dfa)
+}
+
+/// An operator resolved operand by operand (`apart`, which makes them on the account that it is given), or, where one alone
+/// takes too many states, on all of them together.
+fn apart_or_together<T>(
+    e: &Expr,
+    budget: &Budget,
+    operators: u32,
+    apart: impl Fn(&Budget) -> Result<T>,
+    of: impl FnOnce(Dfa) -> T,
+) -> Result<T> {
     if operators > MAX_OPERATORS {
         return Err(too_many_operators());
     }
+    // What is large by itself may be small beside the others, with every repeat unrolled.
     let few = budget.part(FIRST_STATES);
-    let made = one_by_one(e, (&few, budget), operators);
+    let made = apart(&few);
     budget.states(few.spent())?;
     match made {
         Err(error) if gave_up(&error) => match together(e, budget, operators)? {
-            Some(dfa) => Ok(dfa),
-            None => one_by_one(e, (budget, budget), operators),
+            Some(dfa) => Ok(of(dfa)),
+            None => apart(budget),
         },
         made => made,
     }
