@@ -11,6 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::family::{Family, Inside};
+use super::ticks::Ticks;
 use super::runs::Runs;
 use crate::unit::{ByteSet, Unit};
 use crate::vocab::Vocabulary;
@@ -271,7 +272,7 @@ impl Family {
             }
             Inside::Many(ticks) => {
                 w.u32(1);
-                w.bytes(ticks);
+                w.bytes(&ticks.of);
             }
         }
         pairs(&self.exact, w);
@@ -293,7 +294,7 @@ impl Family {
                 if ticks.len() != words * 32 || ticks[r.vocab as usize..].iter().any(|&t| t != u8::MAX) {
                     return Err(Damaged("a family has the wrong length"));
                 }
-                Inside::Many(ticks.into())
+                Inside::Many(Ticks::new(ticks.into()))
             }
             _ => return Err(Damaged("a family of an unknown kind")),
         };

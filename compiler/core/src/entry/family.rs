@@ -11,13 +11,12 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
+use super::ticks::{Ticks, OUT};
 use super::{Entry, Exit, ExitTo, Remainder, TokenSet, VocabMasks};
 use crate::fsm::{Op, DEAD, PLAIN, REJECT};
 use crate::unit::Unit;
 use crate::vocab::Vocabulary;
 
-/// Ticks that mean "not inside".
-const OUT: u8 = u8::MAX;
 /// Longest token for which ticks fit into a byte.
 pub const MAX_TICKS: usize = 250;
 /// More leaving tokens than this, and entries are built one by one instead.
@@ -38,8 +37,8 @@ pub struct Family {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Inside {
     Few(Box<[(u32, u8)]>),
-    /// Of every token id, [`OUT`] where it does not stay inside.
-    Many(Box<[u8]>),
+    /// Of every token id.
+    Many(Ticks),
 }
 
 /// Whether `state` of `unit` can have a family: everything reachable from it only ticks or exits counter 0.
@@ -171,7 +170,7 @@ impl Family {
             let few = ticks_of.iter().enumerate().filter(|t| *t.1 != OUT).map(|(t, &n)| (t as u32, n));
             Inside::Few(few.collect())
         } else {
-            Inside::Many(ticks_of.into())
+            Inside::Many(Ticks::new(ticks_of.into()))
         };
         let rest = (!leaving.is_empty()).then(|| Arc::new(Remainder::build(leaving, true)));
         Some(Family { inside, exact: exact.into(), rest, cost: began.elapsed().as_nanos() as u64 })
@@ -188,10 +187,8 @@ impl Family {
                 TokenSet::Accepted(tokens.iter().filter(|t| fits(t.1)).map(|t| t.0).chain(exact).collect())
             }
             Inside::Many(ticks) => {
-                let most = room.min(OUT as u32 - 1) as u8;
-                let mut words: Box<[u32]> = ticks.chunks_exact(32).map(|chunk| at_most(chunk, most)).collect();
-                exact.for_each(|t| words[t as usize / 32] |= 1 << (t % 32));
-                TokenSet::Dense(words)
+                let (mask, others) = ticks.at_most(room);
+                TokenSet::Shared(mask, others.chain(exact).collect())
             }
         };
         let exits: Vec<Exit> = self.rest.iter().map(|r| Exit { to: ExitTo::Return, rest: r.clone() }).collect();
@@ -209,22 +206,8 @@ impl Family {
     pub fn size(&self) -> usize {
         let inside = match &self.inside {
             Inside::Few(v) => v.len() * 8,
-            Inside::Many(v) => v.len(),
+            Inside::Many(v) => v.size(),
         };
         inside + self.exact.len() * 8 + self.rest.as_ref().map_or(0, |r| r.size()) + 64
     }
-}
-
-/// Bit `i` is set where byte `i` of the 32 is at most `most`.
-#[inline]
-fn at_most(chunk: &[u8], most: u8) -> u32 {
-    let mut bits = 0u32;
-    for (i, group) in chunk.chunks_exact(8).enumerate() {
-        let mut byte = 0u32;
-        for (j, &t) in group.iter().enumerate() {
-            byte |= u32::from(t <= most) << j;
-        }
-        bits |= byte << (8 * i);
-    }
-    bits
 }

@@ -30,6 +30,7 @@ pub mod family;
 mod place;
 pub mod rests;
 pub mod runs;
+mod ticks;
 mod tree;
 mod walk;
 
