@@ -1,7 +1,7 @@
 //! Tails: stretches of a unit that only lead on to a reference, or to the end of a key, taken out as units of their own.
 //!
 //! Two stretches of an object know nothing of the object: from the end of a key to the end of its value (colon, spaces,
-//! the value), and, in an undeclared key, from any character on to the end of the value. As part of the object their mask
+//! the value, be it spelled out, as constants are, or a reference), and, in an undeclared key, from any character on to the end of the value. As part of the object their mask
 //! entries, among them the dearest there are, would be built anew for every object and every set of keys seen. So a state
 //! where such a stretch begins is an *alias*: who arrives there takes up an item of the tail's unit instead, which returns
 //! to where the stretch ends. Tails that look alike are one unit, whatever objects they come from. Marks of the stretch's
@@ -69,6 +69,7 @@ pub fn find(fsm: &Fsm) -> Vec<Tail> {
     if fsm.keys.is_none() && fsm.states.len() < 4 {
         return vec![];
     }
+    let quoted = behind_quotes(fsm);
     let mut found = vec![];
     for q in 0..fsm.states.len() as u32 {
         let edges = &fsm.states[q as usize].edges;
@@ -76,12 +77,24 @@ pub fn find(fsm: &Fsm) -> Vec<Tail> {
             edges.iter().filter(|e| e.target == q && e.act == PLAIN).map(|e| (e.hi - e.lo) as u32 + 1).sum();
         if looped >= 16 {
             found.extend(key_tail(fsm, q));
-        } else if edges.len() <= 8 && edges.iter().any(|e| e.lo == b':' && e.hi == b':' && e.target != q) {
+        } else if quoted[q as usize]
+            && edges.len() <= 8
+            && edges.iter().any(|e| e.lo == b':' && e.hi == b':' && e.target != q)
+        {
             found.extend(value_tail(fsm, q));
         }
     }
     add_openings(fsm, &mut found);
     found
+}
+
+/// States to which a quote leads: where a key ends, among others. Inside of a string, constants have colons, too.
+fn behind_quotes(fsm: &Fsm) -> Vec<bool> {
+    let mut behind = vec![false; fsm.states.len()];
+    for e in fsm.states.iter().flat_map(|s| &s.edges).filter(|e| e.lo == b'"' && e.hi == b'"' && e.target != DEAD) {
+        behind[e.target as usize] = true;
+    }
+    behind
 }
 
 /// The alias that a state's mask differs from in little: its fallback, or where its fallback leads (through a guard).
@@ -149,6 +162,9 @@ struct Stretch<'a> {
     fsm: Fsm,
 }
 
+/// Stands for the end of a stretch until its number is known.
+const END: u32 = DEAD - 1;
+
 impl<'a> Stretch<'a> {
     fn new(from: &'a Fsm) -> Self {
         Stretch { from, order: vec![], fsm: Fsm { acts: vec![vec![]], ..Fsm::default() } }
@@ -162,9 +178,9 @@ impl<'a> Stretch<'a> {
         }) as u32
     }
 
-    /// Take in the next state with its edges, the closing quote of `key` apart: `Err` if it does not belong in a stretch,
-    /// else the quote's act and target.
-    fn take(&mut self, at: usize, key: Option<u32>) -> Result<Option<(u16, u32)>, ()> {
+    /// Take in the next state with its edges, the closing quote of `key` apart; those to `end` lead out. `Err` if it does not
+    /// belong in a stretch, else the quote's act and target.
+    fn take(&mut self, at: usize, key: Option<u32>, end: Option<u32>) -> Result<Option<(u16, u32)>, ()> {
         let q = self.order[at];
         let state = &self.from.states[q as usize];
         if state.accept != REJECT || state.fallback != NONE || !state.tokens.is_empty() || self.order.len() > MOST {
@@ -181,10 +197,10 @@ impl<'a> Stretch<'a> {
                 quote = Some((e.act, e.target));
                 continue;
             }
-            if e.act != PLAIN {
+            if e.act != PLAIN || e.target == DEAD {
                 return Err(());
             }
-            let target = self.number(e.target);
+            let target = if end == Some(e.target) { END } else { self.number(e.target) };
             own.edges.push(Edge { target, ..*e });
         }
         self.fsm.states.push(own);
@@ -201,71 +217,107 @@ fn key_tail(fsm: &Fsm, from: u32) -> Option<Tail> {
         if !fsm.states[s.order[at] as usize].refs.is_empty() {
             return None;
         }
-        exit = s.take(at, Some(from)).ok()?.or(exit);
+        exit = s.take(at, Some(from), None).ok()?.or(exit);
         at += 1;
     }
     let (act, after) = exit?;
     let inside = s.order.len();
     let quote = |target: u32| Edge { lo: b'"', hi: b'"', act: PLAIN, target };
     // On to the end of the value if what follows is of that kind, else to the end of the key.
-    if let Some((callee, reference, target)) = value_stretch(&mut s, after) {
+    if let Some(value) = value_stretch(&mut s, after) {
         let begins = s.number(after);
         s.fsm.states[0].edges.push(quote(begins));
-        return Some(finish(s, from, act, target, true, Some((callee, reference))));
+        return Some(finish(s, from, act, true, value));
     }
     s.order.truncate(inside);
     s.fsm.states.truncate(inside);
-    let end = inside as u32;
-    s.fsm.states[0].edges.push(quote(end));
-    Some(finish(s, from, act, after, true, None))
+    s.fsm.args.clear();
+    s.fsm.states[0].edges.push(quote(END));
+    Some(finish(s, from, act, true, Value { end: after, callee: None }))
 }
 
 /// The stretch from the end of a key.
 fn value_tail(fsm: &Fsm, from: u32) -> Option<Tail> {
     let mut s = Stretch::new(fsm);
-    let (callee, reference, target) = value_stretch(&mut s, from)?;
-    Some(finish(s, from, PLAIN, target, false, Some((callee, reference))))
+    let value = value_stretch(&mut s, from)?;
+    Some(finish(s, from, PLAIN, false, value))
 }
 
-/// Append the states from `from` up to the one reference behind them: its state's number, the reference, its target.
-fn value_stretch(s: &mut Stretch<'_>, from: u32) -> Option<(u32, RefEdge, u32)> {
+/// The end of a stretch, and the object's callee to which it refers.
+struct Value {
+    end: u32,
+    callee: Option<u32>,
+}
+
+/// Append the states from `from`, the end of a key, up to the end of the value.
+fn value_stretch(s: &mut Stretch<'_>, from: u32) -> Option<Value> {
+    let end = end_of_value(s.from, from)?;
     let mut at = s.order.len();
     if s.number(from) as usize != at {
         return None;
     }
-    let mut found: Option<(u32, RefEdge, u32)> = None;
+    let mut callee = None;
     while at < s.order.len() {
-        s.take(at, None).ok()?;
-        match s.from.states[s.order[at] as usize].refs.as_slice() {
+        s.take(at, None, Some(end)).ok()?;
+        let q = s.order[at];
+        match s.from.states[q as usize].refs.as_slice() {
             [] => {}
             // The beginning itself must not refer: the stretch would be no longer than its reference.
-            &[r] if r.act == PLAIN && found.is_none() && at > 0 && s.order[at] != from => {
-                found = Some((at as u32, r, r.target));
+            &[r] if r.act == PLAIN && r.target == end && callee.is_none() && q != from => {
+                callee = Some(r.callee);
+                let mut args = NONE;
+                if r.args != NONE {
+                    args = 0;
+                    s.fsm.args.push(s.from.args[r.args as usize].clone());
+                }
+                s.fsm.states[at].refs.push(RefEdge { callee: 0, args, act: PLAIN, target: END });
             }
             _ => return None,
         }
         at += 1;
     }
-    found
+    Some(Value { end, callee })
+}
+
+/// Where the value behind a key ends, if one state is behind all of it: what the first reference leads to, or the first
+/// state with a comma or closing brace, which constants end in. (They may hold such a byte themselves. What is between the
+/// key and that is a stretch as well, if a shorter one.)
+fn end_of_value(fsm: &Fsm, from: u32) -> Option<u32> {
+    let mut met = vec![from];
+    let mut at = 0;
+    while at < met.len() && met.len() <= MOST {
+        let q = met[at];
+        let state = &fsm.states[q as usize];
+        if let Some(r) = state.refs.first() {
+            return Some(r.target);
+        }
+        let ends = |e: &Edge| (e.lo == b',' || e.lo == b'}') && e.lo == e.hi;
+        if q != from && state.edges.iter().any(ends) {
+            return Some(q);
+        }
+        for e in state.edges.iter().filter(|e| e.target != DEAD) {
+            if !met.contains(&e.target) {
+                met.push(e.target);
+            }
+        }
+        at += 1;
+    }
+    None
 }
 
 /// Close a stretch with its end state.
-fn finish(mut s: Stretch<'_>, state: u32, act: u16, target: u32, key: bool, reference: Option<(u32, RefEdge)>) -> Tail {
+fn finish(mut s: Stretch<'_>, state: u32, act: u16, key: bool, value: Value) -> Tail {
     let end = s.fsm.states.len() as u32;
     s.fsm.states.push(State { accept: PLAIN, ..State::default() });
-    s.fsm.states[0].edges.sort_unstable();
-    let mut callee = None;
-    if let Some((at, r)) = reference {
-        let mut args = NONE;
-        if r.args != NONE {
-            s.fsm.args.push(s.from.args[r.args as usize].clone());
-            args = 0;
-        }
-        s.fsm.callees.push(Callee::Rule(0));
-        s.fsm.states[at as usize].refs.push(RefEdge { callee: 0, args, act: PLAIN, target: end });
-        callee = Some(r.callee);
+    for state in &mut s.fsm.states {
+        state.edges.iter_mut().filter(|e| e.target == END).for_each(|e| e.target = end);
+        state.refs.iter_mut().for_each(|r| r.target = end);
     }
-    Tail { state, act, target, key, fsm: s.fsm, callee, openings: vec![] }
+    s.fsm.states[0].edges.sort_unstable();
+    if value.callee.is_some() {
+        s.fsm.callees.push(Callee::Rule(0));
+    }
+    Tail { state, act, target: value.end, key, fsm: s.fsm, callee: value.callee, openings: vec![] }
 }
 
 /// The identity of a tail's unit: its edges and what it refers to.
