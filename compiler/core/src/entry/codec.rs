@@ -11,8 +11,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::family::{Family, Inside};
-use super::ticks::Ticks;
 use super::runs::Runs;
+use super::ticks::Ticks;
 use crate::unit::{ByteSet, Unit};
 use crate::vocab::Vocabulary;
 
