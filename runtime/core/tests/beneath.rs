@@ -40,7 +40,7 @@ fn check(g: &Arc<Grammar>, text: &str) {
     assert!(m.is_complete());
 }
 
-const SCHEMAS: [(&str, &str); 6] = [
+const SCHEMAS: [(&str, &str); 8] = [
     (r#"{"type":"array","items":{"type":"string"}}"#, r#"["ab", "cd"]"#),
     (
         r#"{"type":"object","properties":{"a":{"type":"integer"},"ab":{"type":"string"},"x":{}},"required":["ab"]}"#,
@@ -63,6 +63,16 @@ const SCHEMAS: [(&str, &str); 6] = [
     (
         r#"{"type":"object","patternProperties":{"^a":{"type":"string"}},"additionalProperties":{"type":"integer"}}"#,
         r#"{"ab":"cd", "b": 1}"#,
+    ),
+    (
+        r#"{"type":"object","properties":{"a":{"type":["string","null"],"maxLength":2},"ab":{"type":"string","minLength":2},
+            "b":{"type":["null","string"],"minLength":1,"maxLength":500},"x":{"type":"string","maxLength":300}}}"#,
+        r#"{"a":"ab","ab":"cd", "b": "x", "x":""}"#,
+    ),
+    (
+        r#"{"type":"object","properties":{"a":{"type":["boolean","null"]},"ab":{"const":"x"},"b":{"enum":[1,12,"a,b"]},
+            "x":{"enum":["a","ab"]},"y":{"enum":[true,{"a":1},[]]}},"required":["b"],"additionalProperties":{"const":"cd"}}"#,
+        r#"{"a":null,"ab": "x","b":"a,b","x":"ab","y":{"a":1}, "c": "cd"}"#,
     ),
 ];
 

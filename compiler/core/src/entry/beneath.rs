@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::walk::{Found, Ranges};
 use super::{WalkNode, WalkTree};
 use crate::machine::{Item, Machine, OUTSIDE};
@@ -22,8 +24,8 @@ pub struct Beneath {
     pub(super) parted: bool,
 }
 
-/// A state of a unit, a tree and one of its nodes.
-pub type BeneathKey = (u32, u32, u32);
+/// A state of a unit with its registers, a tree and one of its nodes.
+pub type BeneathKey = (u32, SmallVec<[u32; 4]>, u32, u32);
 
 /// Fewer tokens than this below a node are walked.
 const FEW: u32 = 128;
@@ -38,13 +40,16 @@ impl Beneath {
         let &[item] = m.kernel(set) else { return None };
         let ret = m.plain_return(item)?;
         let unit = m.unit(item.node).clone();
-        if item.regs != 0 || unit.local || unit.has_holes() {
+        // Keys seen make too many kinds of them; bounds of lengths are few, and most are beyond what the tokens reach.
+        if unit.local || unit.has_holes() || item.regs != 0 && unit.layout.keys.is_some() {
             return None;
         }
-        let beneath = unit.cache.beneath((item.state, tree.id(), at.node), || {
-            let start = m.set_of(Item { ret: OUTSIDE, ..item });
+        let regs = m.clamp_regs_to(item.node, item.regs, at.height.into());
+        let words = SmallVec::from_slice(m.regs(regs));
+        let beneath = unit.cache.beneath((item.state, words, tree.id(), at.node), || {
+            let start = m.set_of(Item { ret: OUTSIDE, regs, ..item });
             let live = *m.live(start);
-            let Found { accepted, leaves, parted, .. } = Found::walk(m, tree, at, (item.node, 0), start, live);
+            let Found { accepted, leaves, parted, .. } = Found::walk(m, tree, at, (item.node, regs), start, live);
             let leaves = leaves.iter().filter_map(|&leaf| tree.below_at(at, leaf)).collect();
             Beneath { accepted, leaves, parted }
         });

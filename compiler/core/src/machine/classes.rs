@@ -82,6 +82,11 @@ impl Machine {
 
     /// The register class of an item.
     pub fn clamp_regs(&mut self, node: u32, regs: u32) -> u32 {
+        self.clamp_regs_to(node, regs, self.reach)
+    }
+
+    /// The same where no more than `reach` bytes are to come.
+    pub fn clamp_regs_to(&mut self, node: u32, regs: u32, reach: u32) -> u32 {
         if regs == 0 {
             return 0;
         }
@@ -90,7 +95,7 @@ impl Machine {
             return regs;
         }
         let mut words: SmallVec<[u32; 16]> = SmallVec::from_slice(self.regs.get(regs));
-        registers::clamp(&unit.layout, self.reach, &mut words);
+        registers::clamp(&unit.layout, reach, &mut words);
         self.intern_regs(&words)
     }
 }
