@@ -12,7 +12,8 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::entry::{Beneath, BeneathKey, Entry, Family};
+use crate::entry::onward::Onward;
+use crate::entry::{Beneath, BeneathKey, Entry, Family, Remainder};
 use crate::machine::Looked;
 use crate::unit::{EntryKey, Layout};
 
@@ -66,6 +67,9 @@ const MOST_BUILT: usize = 16;
 /// Nodes of token trees for which a unit's part is kept.
 const MOST_BENEATH: usize = 64;
 
+/// Remainders for which a unit's entries are kept.
+const MOST_ONWARD: usize = 8;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct MaskCache {
@@ -73,6 +77,7 @@ pub struct MaskCache {
     built: RwLock<FxHashMap<u32, Vec<Built>>>,
     families: RwLock<FxHashMap<u32, Option<Arc<Family>>>>,
     beneath: RwLock<FxHashMap<BeneathKey, Arc<Beneath>>>,
+    onward: RwLock<Onward>,
     share: Mutex<Share>,
 }
 
@@ -143,6 +148,27 @@ impl MaskCache {
             self.count(0, kept.size());
         }
         kept
+    }
+
+    /// What the unit's beginning takes of `rest`, worked out by `make` if it is not known. `None`: enough are kept for others.
+    pub fn onward(&self, rest: &Arc<Remainder>, make: impl FnOnce() -> Entry) -> Option<Arc<Entry>> {
+        let find = |known: &Onward| known.iter().find(|k| Arc::ptr_eq(&k.0, rest)).map(|k| k.1.clone());
+        {
+            let known = self.onward.read();
+            match find(&known) {
+                Some(entry) => return Some(entry),
+                None if known.len() >= MOST_ONWARD => return None,
+                None => {}
+            }
+        }
+        let made = Arc::new(make());
+        let mut known = self.onward.write();
+        if let Some(entry) = find(&known) {
+            return Some(entry);
+        }
+        self.count(0, made.size());
+        known.push((rest.clone(), made.clone()));
+        Some(made)
     }
 
     fn count(&self, entries: usize, bytes: usize) {

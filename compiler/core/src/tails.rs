@@ -1,11 +1,13 @@
 //! Tails: stretches of a unit that only lead on to a reference, or to the end of a key, taken out as units of their own.
 //!
-//! Two stretches of an object know nothing of the object: from the end of a key to the end of its value (colon, spaces,
-//! the value, be it spelled out, as constants are, or a reference), and, in an undeclared key, from any character on to the end of the value. As part of the object their mask
-//! entries, among them the dearest there are, would be built anew for every object and every set of keys seen. So a state
-//! where such a stretch begins is an *alias*: who arrives there takes up an item of the tail's unit instead, which returns
-//! to where the stretch ends. Tails that look alike are one unit, whatever objects they come from. Marks of the stretch's
-//! states (`distinct`) are marks of the tail's: the item that a name ends in is then one of the tail.
+//! Two stretches of an object know nothing of the object: in an undeclared key, from any character on to the closing quote;
+//! and from the end of a key to the end of its value (colon, spaces, the value, be it spelled out, as constants are, or a
+//! reference). As part of the object their mask entries, among them the dearest there are, would be built anew for every
+//! object and every set of keys seen. So a state where such a stretch begins is an *alias*: who arrives there takes up an item
+//! of the tail's unit instead, which returns to where the stretch ends. Tails that look alike are one unit, whatever objects
+//! they come from. Marks of the stretch's states (`distinct`) are marks of the tail's: the item that a name ends in is then
+//! one of the tail. An undeclared key's rest is followed by the rest of its pair: what becomes there of the tokens that go
+//! on behind the quote is worked out once as well (`entry/onward.rs`).
 //!
 //! Before a key, too, most of what is allowed is what an undeclared key may be. So a stretch that begins inside a key has
 //! further states, its *openings*: one for each kind of state that stands before the key's quote, from which the quote
@@ -221,18 +223,7 @@ fn key_tail(fsm: &Fsm, from: u32) -> Option<Tail> {
         at += 1;
     }
     let (act, after) = exit?;
-    let inside = s.order.len();
-    let quote = |target: u32| Edge { lo: b'"', hi: b'"', act: PLAIN, target };
-    // On to the end of the value if what follows is of that kind, else to the end of the key.
-    if let Some(value) = value_stretch(&mut s, after) {
-        let begins = s.number(after);
-        s.fsm.states[0].edges.push(quote(begins));
-        return Some(finish(s, from, act, true, value));
-    }
-    s.order.truncate(inside);
-    s.fsm.states.truncate(inside);
-    s.fsm.args.clear();
-    s.fsm.states[0].edges.push(quote(END));
+    s.fsm.states[0].edges.push(Edge { lo: b'"', hi: b'"', act: PLAIN, target: END });
     Some(finish(s, from, act, true, Value { end: after, callee: None }))
 }
 

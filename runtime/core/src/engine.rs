@@ -29,8 +29,8 @@ use crate::bounds::Bounds;
 use crate::counted::CountedText;
 use crate::grammar::{Grammar, TagMap};
 use crate::structural::Skeletons;
-use crate::table::Tokens;
 use crate::tagging::{Frame, FrameUnit};
+use crate::tokens::Tokens;
 
 /// What a schema's text is compiled with; part of its cache key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::engine::{Compiled, Engine, Source};
-use crate::table::Tokens;
+use crate::tokens::Tokens;
 
 /// Which entry of a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

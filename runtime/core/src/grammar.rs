@@ -21,7 +21,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::bounds::{Bounds, Lexer};
 use crate::counted::CountedText;
 use crate::matcher::Record;
-use crate::table::{Table, Tokens};
+use crate::table::Table;
+use crate::tokens::Tokens;
 
 /// Which nodes are choices of tags, to tell where a tag is open.
 #[derive(Debug, Default)]

@@ -13,6 +13,7 @@ pub mod source;
 pub mod structural;
 pub mod table;
 pub mod tagging;
+pub mod tokens;
 pub mod warm;
 
 pub use bounds::Bounds;
@@ -20,4 +21,5 @@ pub use durations::Durations;
 pub use engine::{Compiled, Engine, EngineStats, SchemaOptions, Source};
 pub use grammar::{Grammar, GrammarStats, Place, TagMap, TagStates};
 pub use matcher::{Matcher, MatcherError, TagEvent, Taken};
-pub use table::{Table, Tokens};
+pub use table::Table;
+pub use tokens::Tokens;

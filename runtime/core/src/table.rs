@@ -3,180 +3,24 @@
 //! A recipe is a few entries and the extra tokens that their remainders yield in this context (R8). Recipes with equal
 //! parts are one; those that are dear to put together keep the finished mask. A repeat visit costs a copy.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 
-use gramary_compiler::entry::{build, diff, Entry, Exit, ExitTo, Family, TokenSet, VocabMasks};
-use gramary_compiler::machine::{Item, Machine, Spare, DEAD_SET, DONE, LEFT, TOP};
+use gramary_compiler::entry::{onward, Entry, Exit, ExitTo, TokenSet};
+use gramary_compiler::machine::{Item, Machine, DONE, LEFT, TOP};
 use gramary_compiler::program::Program;
-use gramary_compiler::unit::{Digest, EntryKey, Unit};
-use gramary_compiler::vocab::Vocabulary;
-use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::bounds;
 use crate::counted::CountedText;
 use crate::distinct::{Endings, Spot};
-use crate::exchange::{Offers, Recorder, Slot};
-
-/// The vocabulary with what masks need of it; one per tokenizer.
-#[derive(Debug)]
-pub struct Tokens {
-    pub vocab: Vocabulary,
-    pub masks: VocabMasks,
-    /// What bounds look at.
-    pub bounded: bounds::Runs,
-    /// What grammars with distinct strings look at, once there is one.
-    quoted: OnceLock<crate::distinct::Quoted>,
-    pub hits: AtomicU64,
-    pub builds: AtomicU64,
-    /// Those of `builds` that no matcher was waiting for.
-    pub builds_ahead: AtomicU64,
-    /// What was read from disk, until a unit asks for it.
-    pub loaded: RwLock<Loaded>,
-    /// Entries that others built, as bytes, until they are needed.
-    pub offered: Offers,
-    /// Names of entries built here, for whoever shares them.
-    pub recorded: Recorder,
-    /// Memory of tables that are gone.
-    spare: Mutex<Vec<Spare>>,
-}
-
-/// Tables kept for their memory, and how large one may be.
-const MOST_SPARE: usize = 32;
-const MOST_SPARE_BYTES: usize = 4 << 20;
+use crate::tokens::Tokens;
 
 impl Drop for Table {
     fn drop(&mut self) {
-        let mut spare = self.tokens.spare.lock();
-        for machine in [&mut self.machine, &mut self.scratch] {
-            if machine.size() <= MOST_SPARE_BYTES && spare.len() < MOST_SPARE {
-                spare.push(machine.take_spare());
-            }
-        }
-    }
-}
-
-/// Entries and families by their unit's digest and their key.
-#[derive(Debug, Default)]
-pub struct Loaded {
-    pub entries: FxHashMap<(Digest, EntryKey), Arc<Entry>>,
-    pub families: FxHashMap<(Digest, u32), Arc<Family>>,
-}
-
-impl Tokens {
-    pub fn new(vocab: Vocabulary) -> Tokens {
-        let masks = VocabMasks::of(&vocab);
-        let bounded = bounds::Runs::of(&vocab);
-        Tokens {
-            bounded,
-            quoted: OnceLock::new(),
-            vocab,
-            masks,
-            hits: AtomicU64::new(0),
-            builds: AtomicU64::new(0),
-            builds_ahead: AtomicU64::new(0),
-            loaded: RwLock::default(),
-            offered: Offers::default(),
-            recorded: Recorder::default(),
-            spare: Mutex::default(),
-        }
-    }
-
-    pub(crate) fn quoted(&self) -> &crate::distinct::Quoted {
-        self.quoted.get_or_init(|| crate::distinct::Quoted::of(&self.vocab))
-    }
-
-    /// Longest token in bytes: how far one token can move a counter.
-    pub fn reach(&self) -> u32 {
-        self.vocab.max_token_len() as u32
-    }
-
-    /// The entry of a state and register class, if it is there.
-    pub fn known(&self, unit: &Unit, state: u32, regs: &[u32]) -> Option<Arc<Entry>> {
-        let found = unit.cache.entries().get(&(state, SmallVec::from_slice(regs))).cloned();
-        if found.is_some() {
-            self.hits.fetch_add(1, Ordering::Relaxed);
-        }
-        found
-    }
-
-    /// The entry of an item, from the unit's cache or built now. The item's registers must be clamped.
-    pub fn entry(&self, machine: &mut Machine, node: u32, state: u32, regs: u32) -> Arc<Entry> {
-        self.known_or_built(machine, node, state, regs).0
-    }
-
-    /// The same before anybody needs it.
-    pub fn entry_ahead(&self, machine: &mut Machine, node: u32, state: u32, regs: u32) {
-        if self.known_or_built(machine, node, state, regs).1 {
-            self.builds_ahead.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// An entry, and whether it was built now.
-    fn known_or_built(&self, machine: &mut Machine, node: u32, state: u32, regs: u32) -> (Arc<Entry>, bool) {
-        let unit = machine.unit(node).clone();
-        if let Some(entry) = self.known(&unit, state, machine.regs(regs)) {
-            return (entry, false);
-        }
-        let key = (state, SmallVec::<[u32; 4]>::from_slice(machine.regs(regs)));
-        if let Some(entry) = unit.cache.alike(&unit.layout, &key) {
-            self.hits.fetch_add(1, Ordering::Relaxed);
-            self.recorded.note(&unit, Slot::Entry(state, key.1));
-            return (entry, false);
-        }
-        let loaded = match unit.local {
-            true => None,
-            false => self.loaded.read().entries.get(&(unit.digest, key.clone())).cloned(),
-        };
-        let loaded = loaded.filter(|e| e.fits(&unit)).or_else(|| self.offered.entry(self, &unit, state, &key.1));
-        let built = loaded.is_none();
-        let entry = match loaded {
-            Some(entry) => entry,
-            None => {
-                self.recorded.note(&unit, Slot::Entry(state, key.1.clone()));
-                self.builds.fetch_add(1, Ordering::Relaxed);
-                match self.family(&unit, state) {
-                    Some(family) => {
-                        Arc::new(family.entry(key.1.first().copied().unwrap_or(0), key.1.get(1).copied().unwrap_or(0)))
-                    }
-                    None => {
-                        machine.watch(node, regs);
-                        let entry = Arc::new(self.build(machine, node, state, regs));
-                        if let Some(looked) = machine.looked().filter(|_| !entry.tells_registers()) {
-                            unit.cache.note_built(&key, looked, &entry);
-                        }
-                        entry
-                    }
-                }
-            }
-        };
-        (unit.cache.keep_entry(key, entry), built)
-    }
-
-    /// Build an entry that no family has.
-    pub(crate) fn build(&self, machine: &mut Machine, node: u32, state: u32, regs: u32) -> Entry {
-        let base = machine.unit(node).base_of(state);
-        base.and_then(|b| diff::build(machine, &self.vocab, &self.masks, node, state, regs, b))
-            .unwrap_or_else(|| build::build(machine, &self.vocab, &self.masks, node, state, regs))
-    }
-
-    /// The state's family, if one applies.
-    pub fn family(&self, unit: &Arc<Unit>, state: u32) -> Option<Arc<Family>> {
-        if unit.layout.counters != 1 {
-            return None;
-        }
-        if let Some(known) = unit.cache.families().get(&state) {
-            return known.clone();
-        }
-        let loaded = self.loaded.read().families.get(&(unit.digest, state)).cloned();
-        let loaded = loaded.or_else(|| self.offered.family(self, unit, state));
-        let family = loaded.or_else(|| {
-            let built = Family::build(unit, state, &self.vocab, &self.masks).map(Arc::new);
-            built.inspect(|_| self.recorded.note(unit, Slot::Family(state)))
-        });
-        unit.cache.keep_family(state, family)
+        self.tokens.keep_spare(&mut self.machine);
+        self.tokens.keep_spare(&mut self.scratch);
     }
 }
 
@@ -215,6 +59,8 @@ pub struct Table {
     recipe_of: Vec<u32>,
     entries: Vec<Arc<Entry>>,
     entry_of: FxHashMap<(u32, u32, u32), u32>,
+    /// By node and a remainder's address; the entries whose exits have those are in `entries`.
+    onward_of: FxHashMap<(u32, usize), u32>,
     bytes: usize,
     /// Where each set stands among tags, as the matcher encodes it; [`UNKNOWN`] until somebody asks.
     places: Vec<AtomicU32>,
@@ -227,12 +73,8 @@ pub struct Table {
 
 impl Table {
     pub fn new(program: Arc<Program>, tokens: Arc<Tokens>, items_per_set: usize) -> Table {
-        let (spare, other) = {
-            let mut spare = tokens.spare.lock();
-            (spare.pop().unwrap_or_default(), spare.pop().unwrap_or_default())
-        };
-        let machine = Machine::reusing(spare, program.clone(), items_per_set, tokens.reach());
-        let scratch = Machine::reusing(other, program, items_per_set, tokens.reach());
+        let machine = Machine::reusing(tokens.take_spare(), program.clone(), items_per_set, tokens.reach());
+        let scratch = Machine::reusing(tokens.take_spare(), program, items_per_set, tokens.reach());
         Table {
             machine,
             scratch,
@@ -242,6 +84,7 @@ impl Table {
             recipe_of: vec![],
             entries: vec![],
             entry_of: FxHashMap::default(),
+            onward_of: FxHashMap::default(),
             bytes: 0,
             places: vec![],
             ways_out: FxHashMap::default(),
@@ -349,7 +192,10 @@ impl Table {
                     self.machine.set_of(Item { state: *state, regs, ..item })
                 }
             };
-            self.walk(exit, entry.bounds, from, &mut parts.extras);
+            match self.onward(exit, from) {
+                Some((item, id)) => self.add(item, id, parts),
+                None => self.walk(exit, entry.bounds, from, &mut parts.extras),
+            }
         }
     }
 
@@ -420,36 +266,42 @@ impl Table {
 
     /// Collect the tokens whose remainder the context takes.
     fn walk(&mut self, exit: &Exit, bounds: Option<(u32, u32)>, from: u32, extras: &mut Vec<u32>) {
-        if from == DEAD_SET || *self.machine.live(from) == [0; 4] {
-            return;
-        }
         let rest = &*exit.rest;
-        let n = rest.byte.len();
-        let mut path: SmallVec<[u32; 64]> = SmallVec::from_elem(from, 64);
-        let mut i = 1;
-        while i < n {
-            let depth = rest.depth[i] as usize;
-            let set = self.machine.step(path[depth - 1], rest.byte[i]);
-            if set == DEAD_SET {
-                i = rest.end[i] as usize;
-                continue;
+        rest.walk(&mut self.machine, from, |_, i, _| match bounds {
+            Some((need, room)) if !rest.ticks.is_empty() => {
+                extras.extend(rest.own(i).filter_map(|k| {
+                    let ticks = rest.ticks[k] as u32;
+                    (need <= ticks && ticks <= room).then_some(rest.tokens[k])
+                }));
             }
-            let own = rest.first[i] as usize..rest.first[i + 1] as usize;
-            match bounds {
-                Some((need, room)) if !rest.ticks.is_empty() => {
-                    extras.extend(own.filter_map(|k| {
-                        let ticks = rest.ticks[k] as u32;
-                        (need <= ticks && ticks <= room).then_some(rest.tokens[k])
-                    }));
-                }
-                _ => extras.extend_from_slice(&rest.tokens[own]),
-            }
-            if path.len() <= depth {
-                path.resize(depth * 2, DEAD_SET);
-            }
-            path[depth] = set;
-            i += 1;
+            _ => extras.extend_from_slice(&rest.tokens[rest.own(i)]),
+        });
+    }
+
+    /// The entry of what a tail takes of an exit's tokens, if the exit leads to the beginning of one and nothing else, and
+    /// the item there.
+    fn onward(&mut self, exit: &Exit, from: u32) -> Option<(Item, u32)> {
+        let &[item] = self.machine.kernel(from) else { return None };
+        self.machine.plain_return(item)?;
+        if item.state != 0 || item.regs != 0 || !exit.rest.ticks.is_empty() {
+            return None;
         }
+        let key = (item.node, Arc::as_ptr(&exit.rest) as usize);
+        if let Some(&id) = self.onward_of.get(&key) {
+            return Some((item, id));
+        }
+        let unit = self.machine.unit(item.node).clone();
+        let link = self.machine.link(item.node).filter(|_| unit.tail)?;
+        let entry = unit.cache.onward(&exit.rest, || {
+            let node = self.scratch.bind(link);
+            let entry = onward::build(&mut self.scratch, &self.tokens.vocab, node, &exit.rest);
+            self.scratch.clear();
+            entry
+        })?;
+        self.entries.push(entry);
+        let id = self.entries.len() as u32 - 1;
+        self.onward_of.insert(key, id);
+        Some((item, id))
     }
 
     /// Write a recipe's mask over the vocabulary's words; the rest of `out` (padding of the model) becomes 0.
@@ -536,7 +388,7 @@ impl Table {
             + self.scratch.size()
             + self.bytes
             + self.recipe_of.len() * 4
-            + self.entry_of.len() * 24
+            + (self.entry_of.len() + self.onward_of.len()) * 24
             + self.places.len() * 4
             + self.ways_out.len() * 16
             + self.closed.len() * 16
@@ -555,6 +407,7 @@ impl Table {
         self.recipe_of = vec![];
         self.entries = vec![];
         self.entry_of = FxHashMap::default();
+        self.onward_of = FxHashMap::default();
         self.bytes = 0;
         self.places = vec![];
         self.ways_out = FxHashMap::default();

@@ -17,7 +17,7 @@ use gramary_compiler::{CompileError, Limits, FORMAT_VERSION};
 use smallvec::SmallVec;
 
 use crate::engine::{Engine, SchemaOptions, Source};
-use crate::table::Loaded;
+use crate::tokens::Loaded;
 
 const MAGIC: &[u8; 8] = b"gramENT\0";
 

@@ -159,6 +159,46 @@ fn what_is_before_a_key_differs_from_an_opening() {
 }
 
 #[test]
+fn the_rest_of_a_key_is_one_whatever_its_value() {
+    let e = engine();
+    let of = |value: &str| format!(r#"{{"type":"object","additionalProperties":{value}}}"#);
+    let rests = |e: &Engine| -> Vec<usize> {
+        let rests = e.store.nodes().into_iter().filter(|(_, n)| n.unit.name == "rest of a key");
+        rests.map(|(_, n)| n.unit.cache.entries().len()).collect()
+    };
+    let first = schema(&e, &of(r#"{"type":"object","properties":{"ab":{"type":"integer"}}}"#));
+    assert!(follow(&first, r#"{"ab": {"ab": 1}, "cd": {"ef": "gh"}}"#));
+    let known = rests(&e);
+    assert!(!known.is_empty() && known.iter().all(|&entries| entries > 0), "{known:?}");
+    for value in [r#"{"type":"string","pattern":"^x+$"}"#, r#"{"enum":["ab",null]}"#, r#"{"type":["boolean","null"]}"#]
+    {
+        let _g = schema(&e, &of(value));
+        assert_eq!(rests(&e), known);
+    }
+    let other = schema(&e, &of(r#"{"type":"array","items":{"enum":["x"]}}"#));
+    assert!(follow(&other, r#"{"ab": ["x"], "cd": []}"#));
+    assert_eq!(rests(&e), known, "another kind of value takes no entry of a key");
+}
+
+#[test]
+fn constants_end_pairs_that_objects_share() {
+    let e = engine();
+    let of = |name: &str| {
+        format!(
+            r#"{{"type":"object","properties":{{"{name}":{{"type":["string","null"],"maxLength":9}},"x":{{"type":"boolean"}},
+            "y":{{"enum":["ab","cd,ef"]}}}}}}"#
+        )
+    };
+    let pairs = |e: &Engine| e.store.nodes().into_iter().filter(|(_, n)| n.unit.name == "rest of a pair").count();
+    let _first = schema(&e, &of("ab"));
+    let known = pairs(&e);
+    let second = schema(&e, &of("cd"));
+    assert_eq!(pairs(&e), known);
+    assert!(follow(&second, r#"{"cd": null, "x": true, "y": "cd,ef"}"#));
+    assert!(!follow(&second, r#"{"cd": null, "x": 1"#));
+}
+
+#[test]
 fn entries_are_context_free() {
     let e = engine();
     assert!(follow(&schema(&e, r#"{"type":"array","items":{"type":"string"}}"#), r#"["ab","cd"]"#));

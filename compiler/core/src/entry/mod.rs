@@ -27,6 +27,7 @@ pub mod build;
 pub mod codec;
 pub mod diff;
 pub mod family;
+pub mod onward;
 mod place;
 pub mod rests;
 pub mod runs;
@@ -34,10 +35,12 @@ mod ticks;
 mod tree;
 mod walk;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::machine::{Machine, DEAD_SET};
 use crate::vocab::{Trie, Vocabulary};
 
 pub use beneath::{Beneath, BeneathKey};
@@ -139,6 +142,35 @@ impl Remainder {
         self.depth.push(depth);
         self.end.push(0);
         self.first.push(self.tokens.len() as u32);
+    }
+
+    /// Which of `tokens` end at node `i`.
+    #[inline]
+    pub fn own(&self, i: usize) -> Range<usize> {
+        self.first[i] as usize..self.first[i + 1] as usize
+    }
+
+    /// Step a machine along the trie, from a set at its root; `at` is told each node with its set, where there is one.
+    pub fn walk(&self, m: &mut Machine, from: u32, mut at: impl FnMut(&Machine, usize, u32)) {
+        if from == DEAD_SET || *m.live(from) == [0; 4] {
+            return;
+        }
+        let mut path: SmallVec<[u32; 64]> = SmallVec::from_elem(from, 64);
+        let mut i = 1;
+        while i < self.byte.len() {
+            let depth = self.depth[i] as usize;
+            let set = m.step(path[depth - 1], self.byte[i]);
+            if set == DEAD_SET {
+                i = self.end[i] as usize;
+                continue;
+            }
+            at(m, i, set);
+            if path.len() <= depth {
+                path.resize(depth * 2, DEAD_SET);
+            }
+            path[depth] = set;
+            i += 1;
+        }
     }
 
     pub fn size(&self) -> usize {
