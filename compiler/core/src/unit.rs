@@ -4,15 +4,18 @@
 //! unit's callees (and holes) to other nodes; the stepping machine walks nodes. Mask entries hang on the unit, because
 //! they depend on nothing else (see `entry`).
 
+mod loops;
+
 use std::sync::{Arc, OnceLock};
 
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::fsm::{Callee, Edge, Fsm, Op, RefEdge, State, TokenEdge, DEAD, NONE, REJECT};
 use crate::ir::PropertyOrder;
 use crate::mask_cache::MaskCache;
 use crate::tails::{self, Alias, Opening};
+use loops::Loops;
+pub use loops::{Loop, Region};
 
 /// A hierarchical structural hash: see `digest`.
 pub type Digest = [u8; 32];
@@ -76,17 +79,6 @@ impl Layout {
     }
 }
 
-/// How a state loops on itself, which lets the entry builder accept whole subtrees of the vocabulary at once (R6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loop {
-    /// Bytes that lead back to the state.
-    pub bytes: ByteSet,
-    /// Every well-formed multi-byte UTF-8 character leads back to the state.
-    pub utf8: bool,
-    /// The counter that each round ticks.
-    pub counter: Option<u8>,
-}
-
 /// The bounds with which a reference starts the counters of its unit: (min, max).
 pub type Arguments = Box<[(u32, u32)]>;
 
@@ -112,7 +104,7 @@ pub struct Unit {
     pub callees: Box<[Callee]>,
     pub args: Box<[Arguments]>,
     pub acts: Box<[Box<[Op]>]>,
-    loops: OnceLock<FxHashMap<u32, Loop>>,
+    loops: Loops,
     /// See [`crate::tails`]; sorted by state.
     aliases: Box<[(u32, Alias)]>,
     /// See [`crate::tails`]; sorted by state.
@@ -199,7 +191,7 @@ impl Unit {
             callees: fsm.callees.into(),
             args: fsm.args.into_iter().map(Into::into).collect(),
             acts: acts.into_iter().map(Into::into).collect(),
-            loops: OnceLock::new(),
+            loops: Loops::default(),
             aliases,
             openings,
             distinct,
@@ -233,7 +225,7 @@ impl Unit {
             callees,
             args: Box::default(),
             acts: Box::new([Box::default()]),
-            loops: OnceLock::new(),
+            loops: Loops::default(),
             aliases: Box::default(),
             openings: Box::default(),
             distinct: Box::default(),
@@ -381,91 +373,6 @@ impl Unit {
             }
         }
         set
-    }
-
-    /// The loop of a state, if it has one over at least three bytes (whitespace, say).
-    pub fn loop_of(&self, state: u32) -> Option<&Loop> {
-        self.loops.get_or_init(|| self.find_loops()).get(&state)
-    }
-
-    fn find_loops(&self) -> FxHashMap<u32, Loop> {
-        let mut found = FxHashMap::default();
-        for q in 0..self.states() as u32 {
-            let fallback = self.fallback[q as usize];
-            let width = |edges: &[Edge]| -> u32 {
-                edges.iter().filter(|e| e.target == q).map(|e| (e.hi - e.lo) as u32 + 1).sum()
-            };
-            let wide = width(self.own_edges(q)) + if fallback != NONE { width(self.own_edges(fallback)) } else { 0 };
-            if wide < 3 {
-                continue;
-            }
-            let mut bytes = [[0u64; 4]; 2];
-            let mut counter = None;
-            let mut mixed = false;
-            let mut b = 0usize;
-            while b < 256 {
-                let (_, hi, edges) = self.lookup(q, b as u8);
-                if let Some(e) = edges.iter().find(|e| e.target == q) {
-                    match *self.acts[e.act as usize] {
-                        [] => insert_range(&mut bytes[0], b as u8, hi),
-                        [Op::Tick { r }] => {
-                            mixed |= counter.is_some_and(|c| c != r);
-                            counter = Some(r);
-                            insert_range(&mut bytes[1], b as u8, hi);
-                        }
-                        _ => {}
-                    }
-                }
-                b = hi as usize + 1;
-            }
-            if mixed {
-                continue;
-            }
-            let bytes = if counter.is_some() { bytes[1] } else { bytes[0] };
-            if bytes != [0; 4] {
-                found.insert(q, Loop { bytes, utf8: self.loops_on_utf8(q, counter), counter });
-            }
-        }
-        found
-    }
-
-    /// Does every well-formed multi-byte character lead from `q` back to `q`, ticking `counter` (only) on its first byte?
-    fn loops_on_utf8(&self, q: u32, counter: Option<u8>) -> bool {
-        const FORMS: [&[(u8, u8)]; 8] = [
-            &[(0xc2, 0xdf), (0x80, 0xbf)],
-            &[(0xe0, 0xe0), (0xa0, 0xbf), (0x80, 0xbf)],
-            &[(0xe1, 0xec), (0x80, 0xbf), (0x80, 0xbf)],
-            &[(0xed, 0xed), (0x80, 0x9f), (0x80, 0xbf)],
-            &[(0xee, 0xef), (0x80, 0xbf), (0x80, 0xbf)],
-            &[(0xf0, 0xf0), (0x90, 0xbf), (0x80, 0xbf), (0x80, 0xbf)],
-            &[(0xf1, 0xf3), (0x80, 0xbf), (0x80, 0xbf), (0x80, 0xbf)],
-            &[(0xf4, 0xf4), (0x80, 0x8f), (0x80, 0xbf), (0x80, 0xbf)],
-        ];
-        FORMS.iter().all(|form| {
-            let mut now: SmallVec<[u32; 4]> = smallvec::smallvec![q];
-            for (at, &(lo, hi)) in form.iter().enumerate() {
-                let mut next: SmallVec<[u32; 4]> = SmallVec::new();
-                for &state in &now {
-                    let mut b = lo as usize;
-                    while b <= hi as usize {
-                        let (_, end, edges) = self.lookup(state, b as u8);
-                        let wanted = |e: &&Edge| match (&self.acts[e.act as usize][..], at, counter) {
-                            ([Op::Tick { r }], 0, Some(c)) => *r == c,
-                            ([], 0, c) => c.is_none(),
-                            ([], _, _) => true,
-                            _ => false,
-                        };
-                        let Some(e) = edges.iter().find(wanted) else { return false };
-                        if !next.contains(&e.target) {
-                            next.push(e.target);
-                        }
-                        b = end as usize + 1;
-                    }
-                }
-                now = next;
-            }
-            now.as_slice() == [q]
-        })
     }
 
     /// Whether some reference is bound by who uses the unit.

@@ -7,7 +7,7 @@ use gramary_compiler::vocab::{TokenSpec, Vocabulary};
 use gramary_compiler::Limits;
 use gramary_runtime::{Engine, Grammar, Matcher, SchemaOptions, Source, Tokens};
 
-const WORDS: [&str; 12] = ["a", "ab", "abc", "b", "ba", "cd", "x", "xy", "1", "é", "\\", "\\u00"];
+const WORDS: [&str; 13] = ["a", "ab", "abc", "b", "ba", "cd", "x", "xy", "1", "é", "\u{2028}a", "\\", "\\u00"];
 const BEFORE: [&str; 5] = ["\"", " \"", ",\"", ":\"", "{\""];
 const BEHIND: [&str; 12] =
     ["", "\"", "\":", "\": ", "\":1", "\":\"", "\":{\"", "\",", "\",\"", "\"}", "\"],", "\":[]}"];
@@ -40,7 +40,7 @@ fn check(g: &Arc<Grammar>, text: &str) {
     assert!(m.is_complete());
 }
 
-const SCHEMAS: [(&str, &str); 8] = [
+const SCHEMAS: [(&str, &str); 9] = [
     (r#"{"type":"array","items":{"type":"string"}}"#, r#"["ab", "cd"]"#),
     (
         r#"{"type":"object","properties":{"a":{"type":"integer"},"ab":{"type":"string"},"x":{}},"required":["ab"]}"#,
@@ -73,6 +73,12 @@ const SCHEMAS: [(&str, &str); 8] = [
         r#"{"type":"object","properties":{"a":{"type":["boolean","null"]},"ab":{"const":"x"},"b":{"enum":[1,12,"a,b"]},
             "x":{"enum":["a","ab"]},"y":{"enum":[true,{"a":1},[]]}},"required":["b"],"additionalProperties":{"const":"cd"}}"#,
         r#"{"a":null,"ab": "x","b":"a,b","x":"ab","y":{"a":1}, "c": "cd"}"#,
+    ),
+    // What may come before a match, and behind it, is a region of several states.
+    (
+        r#"{"type":"object","properties":{"a":{"pattern":"b"},"ab":{"pattern":"^.+x.+$"},"b":{"pattern":"ab|x1$"},
+            "x":{"pattern":"^[a-y]*b[a-y]*$"},"xy":{"pattern":"^.{2,4}$"}}}"#,
+        r#"{"a":"aéba","ab":"1xa", "b": "éx1","x":"aabba","xy":"é1"}"#,
     ),
 ];
 

@@ -155,12 +155,31 @@ impl Found {
 /// Whether `set`, reached at `node`, survives everything below it (R6).
 #[inline]
 pub(super) fn covers(m: &mut Machine, set: u32, tree: &WalkTree, node: &WalkNode) -> bool {
-    let Some(l) = m.loop_of(set) else { return false };
     let below = tree.below(node);
-    let ascii = (below[0] & !l.bytes[0]) | (below[1] & !l.bytes[1]) == 0;
-    let high = (below[2] & !l.bytes[2]) | (below[3] & !l.bytes[3]) == 0;
-    ascii && (high || (l.utf8 && node.utf8)) && node.height as u32 <= l.rounds
+    let within = |bytes: &ByteSet, utf8: bool| {
+        let ascii = (below[0] & !bytes[0]) | (below[1] & !bytes[1]) == 0;
+        let high = (below[2] & !bytes[2]) | (below[3] & !bytes[3]) == 0;
+        ascii && (high || utf8)
+    };
+    if m.loop_of(set).is_some_and(|l| node.height as u32 <= l.rounds && within(&l.bytes, l.utf8 && node.utf8)) {
+        return true;
+    }
+    // Mostly a byte below is out of the question at once.
+    let whole = node.utf8 || below[2] | below[3] == 0;
+    if !whole || !within(m.live(set), true) {
+        return false;
+    }
+    let region = m.known_region(set).or_else(|| {
+        let live = m.live(set);
+        let wide = live[0].count_ones() + live[1].count_ones() >= WIDE && node.hi - node.own >= MANY;
+        wide.then(|| m.region_of(set))
+    });
+    region.flatten().is_some_and(|bytes| within(&bytes, false))
 }
+
+/// A region of fewer bytes of ASCII, or fewer tokens below a node, are not worth looking for one.
+const WIDE: u32 = 26;
+const MANY: u32 = 32;
 
 /// A hole that the walk came to: the state before it, its registers, and the trie nodes where it stood there.
 pub(super) type FoundHole = (u32, SmallVec<[u32; 4]>, Vec<u32>);

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::{registers, Item, Machine, SetLoop, OUTSIDE, TAG, UNKNOWN, UNKNOWN_LOOP};
 use crate::fsm::NONE;
+use crate::unit::ByteSet;
 
 impl Machine {
     /// The widest loop among a set's kernel items: while bytes stay in it, the set lives.
@@ -26,14 +27,34 @@ impl Machine {
                 best = Some(found);
             }
         }
-        self.sets[set as usize].looped = match best {
-            None => NONE,
-            Some(l) => {
-                self.loops.push(l);
-                self.loops.len() as u32 - 1
-            }
-        };
+        self.sets[set as usize].looped = self.note_loop(best);
         best
+    }
+
+    /// A region of one of a set's kernel items, if there is one (see [`crate::unit::Region`]): while bytes stay in it, the set
+    /// lives.
+    pub fn region_of(&mut self, set: u32) -> Option<ByteSet> {
+        if let Some(known) = self.known_region(set) {
+            return known;
+        }
+        let mut items = self.kernels.get(set).iter().filter(|i| !i.is_mark());
+        let found = items.find_map(|i| self.nodes[i.node as usize].unit.region_of(i.state));
+        let kept = found.map(|r| SetLoop { bytes: r.bytes, utf8: false, rounds: u32::MAX });
+        self.sets[set as usize].region = self.note_loop(kept);
+        found.map(|r| r.bytes)
+    }
+
+    /// The same, if it has been asked for before.
+    #[inline]
+    pub fn known_region(&self, set: u32) -> Option<Option<ByteSet>> {
+        let known = self.sets[set as usize].region;
+        (known != UNKNOWN_LOOP).then(|| self.loops.get(known as usize).map(|l| l.bytes))
+    }
+
+    fn note_loop(&mut self, found: Option<SetLoop>) -> u32 {
+        let Some(found) = found else { return NONE };
+        self.loops.push(found);
+        self.loops.len() as u32 - 1
     }
 
     /// The mask class of a set: the set with its counters clamped, through its return sets too (R7). Sets of one class

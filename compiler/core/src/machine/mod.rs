@@ -140,6 +140,8 @@ struct Set {
     class: u32,
     /// Index into `loops`, [`NONE`] or [`UNKNOWN_LOOP`].
     looped: u32,
+    /// The same for its region.
+    region: u32,
     /// The set without its items in marked states, or [`UNKNOWN`].
     unmarked: u32,
 }
@@ -378,6 +380,7 @@ impl Machine {
                 live: [0; 4],
                 class: UNKNOWN,
                 looped: UNKNOWN_LOOP,
+                region: UNKNOWN_LOOP,
                 unmarked: UNKNOWN,
             });
         }
