@@ -18,6 +18,7 @@ use gramary_compiler::Limits;
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::ahead;
 use crate::bounds::{Bounds, Lexer};
 use crate::counted::CountedText;
 use crate::matcher::Record;
@@ -270,11 +271,11 @@ impl Grammar {
         found.into_iter().map(|(_, link, state)| (link, state)).collect()
     }
 
-    /// Build the `k` dearest missing entries on the thread pool, where they are also looked for: nobody waits for any of it.
+    /// Build the `k` dearest missing entries in the background, where they are also looked for: nobody waits for any of it.
     /// They go to their units, where every grammar that has the unit finds them.
     pub fn prefetch(self: &Arc<Self>, k: usize) {
         let grammar = Arc::downgrade(self);
-        rayon::spawn(move || {
+        ahead::spawn(move || {
             let Some(first) = grammar.upgrade() else { return };
             let wanted = first.dearest(k);
             if wanted.is_empty() {

@@ -1,5 +1,6 @@
 //! Running requests: compiled grammars, matchers, masks. No Python types.
 
+mod ahead;
 pub mod batch;
 pub mod bounds;
 mod counted;

@@ -171,7 +171,7 @@ impl Engine {
         budget: &Budget,
         source: impl Fn(&Content, &str) -> Result<Arc<Compiled>>,
     ) -> Result<CompiledStructure> {
-        let mut assembly = Assembly::default();
+        let mut assembly = Assembly { pins: Vec::with_capacity(plan.parts.len()), ..Assembly::default() };
         let mut parts: Vec<Bound> = Vec::with_capacity(plan.parts.len());
         for (pointer, keyword, reason) in &plan.notes {
             let (pointer, keyword, reason) = (pointer.clone(), (*keyword).into(), reason.clone());

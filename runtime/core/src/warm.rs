@@ -16,6 +16,7 @@ use gramary_compiler::unit::Digest;
 use gramary_compiler::{CompileError, Limits, FORMAT_VERSION};
 use smallvec::SmallVec;
 
+use crate::ahead;
 use crate::engine::{Engine, SchemaOptions, Source};
 use crate::tokens::Loaded;
 
@@ -38,6 +39,8 @@ const FORMATS: [&str; 10] =
 impl Engine {
     /// Build the entries of the shared units and keep them for good; returns how many there are.
     pub fn prewarm(&self) -> Result<usize, CompileError> {
+        // Starts the threads.
+        ahead::spawn(|| ());
         let limits = Limits::default();
         let mut built = 0;
         let formats: Vec<String> = FORMATS.iter().map(|f| format!(r#"{{"type":"string","format":"{f}"}}"#)).collect();

@@ -1,6 +1,9 @@
 //! The formats of a structural tag: JSON to a typed tree, with the pointer of every place.
 
 use std::borrow::Cow;
+use std::fmt::Write;
+
+use smallvec::SmallVec;
 
 use super::json::Json;
 use crate::error::{CompileError, Result};
@@ -189,19 +192,20 @@ impl<'j, 'a> Place<'_, 'j, 'a> {
     }
 
     fn pointer(&self) -> String {
-        let mut steps = vec![];
+        let mut steps: SmallVec<[Step<'_>; 16]> = SmallVec::new();
         let mut at = self.from;
         while let Some((place, step)) = at {
             steps.push(step);
             at = place.from;
         }
+        // Every tag has one: each is to be one allocation.
         let mut pointer = String::with_capacity(16 * steps.len());
         for step in steps.into_iter().rev() {
-            pointer.push('/');
-            match step {
-                Step::Member(name) => pointer.push_str(name),
-                Step::Item(i) => pointer.push_str(&i.to_string()),
-            }
+            // Writing to a string cannot fail.
+            let _ = match step {
+                Step::Member(name) => write!(pointer, "/{name}"),
+                Step::Item(i) => write!(pointer, "/{i}"),
+            };
         }
         pointer
     }

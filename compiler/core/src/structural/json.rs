@@ -55,6 +55,29 @@ pub(super) fn parse<'a>(text: &'a str, budget: &Budget) -> Result<Json<'a>> {
     Ok(value)
 }
 
+/// The text of a string that has no escapes but those of one letter, as begins and ends of tags have them: allocated once.
+fn unescaped(inner: &str) -> Option<String> {
+    let mut text = String::with_capacity(inner.len());
+    let mut rest = inner;
+    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+        let letter = *rest.as_bytes().get(at + 1)?;
+        let meant = match letter {
+            b'"' | b'\\' | b'/' => letter as char,
+            b'n' => '\n',
+            b't' => '\t',
+            b'r' => '\r',
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            _ => return None,
+        };
+        text.push_str(&rest[..at]);
+        text.push(meant);
+        rest = &rest[at + 2..];
+    }
+    text.push_str(rest);
+    (!inner.bytes().any(|b| b < 0x20)).then_some(text)
+}
+
 struct Parser<'a, 'b> {
     text: &'a str,
     at: usize,
@@ -185,6 +208,9 @@ impl<'a> Parser<'a, '_> {
         let inner = &quoted[1..quoted.len() - 1];
         if !inner.bytes().any(|b| b == b'\\' || b < 0x20) {
             return Ok(Cow::Borrowed(inner));
+        }
+        if let Some(text) = unescaped(inner) {
+            return Ok(Cow::Owned(text));
         }
         match serde_json::from_str::<String>(quoted) {
             Ok(text) => Ok(Cow::Owned(text)),

@@ -30,8 +30,8 @@ const MOST_UNSPELLED: usize = 32;
 
 /// A stretch of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
-    Bytes(Vec<u8>),
+pub enum Piece<'t> {
+    Bytes(&'t [u8]),
     Token(u32),
 }
 
@@ -57,35 +57,39 @@ impl Markers {
     }
 
     /// A string cut at special tokens, the longest first.
-    pub fn cut(&self, text: &str) -> Vec<Piece> {
+    pub fn cut<'t>(&self, text: &'t str) -> impl Iterator<Item = Piece<'t>> + use<'_, 't> {
         let bytes = text.as_bytes();
-        let mut pieces = vec![];
-        let (mut from, mut at) = (0, 0);
-        while at < bytes.len() {
-            if !has_byte(&self.first, bytes[at]) {
-                at += 1;
-                continue;
+        let mut from = 0;
+        // A token that was found behind the piece before.
+        let mut found = None;
+        std::iter::from_fn(move || {
+            if let Some((n, id)) = found.take() {
+                from += n;
+                return Some(Piece::Token(id));
             }
-            let found = self.lengths[bytes[at] as usize].iter().find_map(|&n| {
-                let token = bytes.get(at..at + n)?;
-                self.by_text.get(token).map(|&id| (n, id))
-            });
-            match found {
-                Some((n, id)) => {
-                    if from < at {
-                        pieces.push(Piece::Bytes(bytes[from..at].to_vec()));
-                    }
-                    pieces.push(Piece::Token(id));
-                    at += n;
-                    from = at;
+            let (at, next) = (from..bytes.len())
+                .find_map(|at| Some((at, Some(self.at(&bytes[at..])?))))
+                .unwrap_or((bytes.len(), None));
+            let piece = &bytes[from..at];
+            from = at;
+            match (piece, next) {
+                ([], Some((n, id))) => {
+                    from += n;
+                    Some(Piece::Token(id))
                 }
-                None => at += 1,
+                ([], None) => None,
+                _ => {
+                    found = next;
+                    Some(Piece::Bytes(piece))
+                }
             }
-        }
-        if from < bytes.len() {
-            pieces.push(Piece::Bytes(bytes[from..].to_vec()));
-        }
-        pieces
+        })
+    }
+
+    /// The longest special token with which `bytes` begin, and its length.
+    fn at(&self, bytes: &[u8]) -> Option<(usize, u32)> {
+        let first = *bytes.first().filter(|&&b| has_byte(&self.first, b))?;
+        self.lengths[first as usize].iter().find_map(|&n| Some((n, *self.by_text.get(bytes.get(..n)?)?)))
     }
 
     /// Any number of tokens that do not spell out one of `texts`.
@@ -104,7 +108,7 @@ impl Markers {
 
     /// A string as a pattern of free text; see [`DispatchRule`](crate::ir::DispatchRule).
     pub fn pattern(&self, text: &str) -> Vec<u8> {
-        let mut pattern = vec![];
+        let mut pattern = Vec::with_capacity(text.len());
         for piece in self.cut(text) {
             match piece {
                 Piece::Bytes(b) => pattern.extend(b),

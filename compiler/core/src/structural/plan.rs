@@ -275,7 +275,7 @@ impl<'a> Planner<'_, 'a> {
         let pointer = &node.pointer;
         let body = match &node.format {
             Format::Const(text) => self.string(text),
-            Format::Schema(schema) => self.schema(schema, pointer),
+            Format::Schema(schema) => Expr::Hole(self.schema(schema, pointer)),
             Format::Grammar(text) => self.source(Content::Ebnf, text.clone(), format!("{pointer}/grammar")),
             Format::Regex(text) => self.source(Content::Regex, text.clone(), format!("{pointer}/pattern")),
             Format::Token(token) => Expr::Token(self.token(token, pointer)?),
@@ -329,11 +329,14 @@ impl<'a> Planner<'_, 'a> {
             Format::Tag(tag) => return self.tag(tag, around, tail),
             Format::Triggered { triggers, tags, at_least_one, stop_after_first, excludes } => {
                 let tags = self.planned(tags, around)?;
-                let all = if *at_least_one { Some(self.choice_of(&tags, &[], around)) } else { None };
-                if let (Some(all), true) = (&all, *stop_after_first) {
-                    Expr::joined([all.clone()])
+                if *at_least_one && *stop_after_first {
+                    self.choice_of(&tags, &[], around)
                 } else {
                     let handlers = self.group(triggers, &tags, around, pointer)?;
+                    // The first tag is a trigger and what may follow it anywhere: the tags need not be chosen among twice.
+                    let tagged = handlers.iter().filter(|h| h.1 != Expr::Never);
+                    let ways = tagged.map(|(trigger, tags)| Expr::joined([pattern_expr(trigger), tags.clone()]));
+                    let all = at_least_one.then(|| alt(ways.collect()));
                     let much = if *stop_after_first { Much::OneTag } else { Much::All };
                     let text = self.free(handlers, excludes, much, around, tail, pointer)?;
                     return Ok(Expr::joined(all.into_iter().chain([text])));
@@ -417,7 +420,7 @@ impl<'a> Planner<'_, 'a> {
         self.hole(Part::Source { content, text, pointer })
     }
 
-    fn schema(&mut self, schema: &Schema<'a>, pointer: &str) -> Expr {
+    fn schema(&mut self, schema: &Schema<'a>, pointer: &str) -> u32 {
         let Schema { text, style, any_order, max_whitespace, excludes } = schema;
         let mut excludes: Vec<String> = excludes.iter().map(|e| e.to_string()).collect();
         excludes.extend(self.spelled.iter().map(|s| String::from_utf8_lossy(s).into_owned()));
@@ -434,6 +437,6 @@ impl<'a> Planner<'_, 'a> {
         tokens.dedup();
         let content =
             Content::Schema { style: *style, any_order: *any_order, max_whitespace: *max_whitespace, excludes, tokens };
-        self.source(content, text.clone(), format!("{pointer}/json_schema"))
+        self.push(Part::Source { content, text: text.clone(), pointer: format!("{pointer}/json_schema") })
     }
 }

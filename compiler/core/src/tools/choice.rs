@@ -37,7 +37,8 @@ pub struct Choice {
 /// Build the choice among `tags` (at least one). Tags with one begin are alternatives.
 pub fn choose(tags: &[Tag<'_>]) -> Choice {
     let n = tags.len() as u32;
-    let mut edges: Vec<(u32, Edge)> = vec![];
+    let bytes: usize = tags.iter().map(|t| t.rest.len() + 1).sum();
+    let mut edges: Vec<(u32, Edge)> = Vec::with_capacity(bytes);
     let mut refs: Vec<(u32, RefEdge)> = Vec::with_capacity(tags.len());
     let mut next = 2 * n + 1;
     let mut callees: Vec<Link> = vec![];

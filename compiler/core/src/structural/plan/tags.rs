@@ -6,7 +6,7 @@ use super::free::{ends_free, shortest};
 use super::{alt, Around, Ends, Part, Planner, TagPlan};
 use crate::error::{CompileError, Result};
 use crate::ir::{pattern_expr, token_in_pattern, Body, Expr, Grammar, Rule};
-use crate::structural::format::{Begin, Tag};
+use crate::structural::format::{Begin, Format, Tag};
 
 /// A tag whose inside has been planned.
 pub(super) struct Planned<'t, 'a> {
@@ -53,6 +53,7 @@ impl<'a> Planner<'_, 'a> {
         self.tags += tags.len() as u32;
         let mut planned = Vec::with_capacity(tags.len());
         for (number, tag) in (first..).zip(tags) {
+            self.budget.tick()?;
             let begin = match &tag.begin {
                 Begin::Text(text) => self.markers.pattern(text),
                 Begin::Token(token) => token_in_pattern(self.token(token, &format!("{}/begin", tag.pointer))?).to_vec(),
@@ -99,15 +100,18 @@ impl<'a> Planner<'_, 'a> {
     fn tag_content(&mut self, tag: &Tag<'a>, around: &Around) -> Result<(u32, Vec<u8>)> {
         let own = self.ends(tag)?;
         let plain = !ends_free(&tag.content);
-        match (plain, own.open, own.texts.as_slice()) {
-            (true, false, [end]) if !end.contains(&0xff) => {
-                let inner = around.inside(&own);
-                return Ok((self.part(&tag.content, &inner, None)?, end.clone()));
-            }
-            _ => {}
-        }
-        if plain && own.open && own.texts.is_empty() {
-            return Ok((self.part(&tag.content, &around.inside(&own), None)?, vec![]));
+        let end = match (own.open, own.texts.as_slice()) {
+            (false, [end]) if !end.contains(&0xff) => Some(end.clone()),
+            (true, []) => Some(vec![]),
+            _ => None,
+        };
+        if let (true, Some(end)) = (plain, end) {
+            let content = match &tag.content.format {
+                // What is around plays no part, and nearly all tags are of this form.
+                Format::Schema(schema) => self.schema(schema, &tag.content.pointer),
+                _ => self.part(&tag.content, &around.inside(&own), None)?,
+            };
+            return Ok((content, end));
         }
         let before = std::mem::take(&mut self.rules);
         self.rules.push(Rule { name: "tag".into(), body: Body::Expr(Expr::Never) });
