@@ -7,18 +7,18 @@ use gramary_compiler::exchange::hex;
 use gramary_compiler::flat::verify;
 use gramary_compiler::unit::{Digest, Link};
 use gramary_compiler::Limits;
-use gramary_runtime::structural::{CompiledStructure, IfKnown, StructuralOptions};
-use gramary_runtime::tagging::{tool_sources, Frame, NameTemplate, OnError, TagSpec, ToolError, ToolOptions};
+use gramary_runtime::tagging::{tool_sources, Frame, NameTemplate, OnError, ToolOptions};
 use gramary_runtime::{Bounds, Engine, Source};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::artifacts::{digest_of, named, parse_manifest, shared, Named, PySource, SharedTuple};
-use crate::errors::{compile_error, tool_error, Origin};
+use crate::errors::{compile_error, Origin};
 use crate::grammar::PyGrammar;
 use crate::json::text_of;
 use crate::options::{choice, Reading};
+use crate::tags;
 use crate::vocabulary::PyVocabulary;
 
 #[pyclass(name = "Limits", module = "gramary.runtime._core", frozen, from_py_object)]
@@ -68,10 +68,6 @@ impl PyLimits {
 
 /// Sources nested deeper than this could overflow the stack of a small thread.
 const MAX_DEPTH: usize = 2_000;
-
-/// Bytes of a text that are looked through with the GIL held: less than a millisecond, while to take it back from an engine's
-/// thread may take its whole switch interval, 5 ms.
-const MOST_HELD: usize = 64 << 10;
 
 pub fn limits_of(limits: Option<PyLimits>) -> Limits {
     limits.map_or_else(Limits::default, |l| l.limits)
@@ -161,12 +157,8 @@ impl PyCompiler {
         lenient: bool,
         limits: Option<PyLimits>,
     ) -> PyResult<PyGrammar> {
-        let options = structural_options(forbid_spelled_markers, property_order, whitespace, lenient)?;
-        let text = Text::of(tag)?;
-        let compiled = py
-            .detach(|| self.engine.structural_tag(&text.0, &options, limits_of(limits)))
-            .map_err(|e| compile_error(py, e, Origin::Grammar))?;
-        Ok(structure(compiled))
+        let options = tags::options(forbid_spelled_markers, property_order, whitespace, lenient)?;
+        tags::compile_structure(py, &self.engine, tag, &options, limits_of(limits))
     }
 
     #[pyo3(signature = (
@@ -184,18 +176,8 @@ impl PyCompiler {
         lenient: bool,
         limits: Option<PyLimits>,
     ) -> PyResult<(Option<PyGrammar>, usize, Vec<PySource>)> {
-        let options = structural_options(forbid_spelled_markers, property_order, whitespace, lenient)?;
-        let text = Text::of(tag)?;
-        let look = || self.engine.structural_tag_if_known(&text.0, &options, limits_of(limits));
-        let found = if text.0.len() <= MOST_HELD { look() } else { py.detach(look) };
-        let (number, found) = found.map_err(|e| compile_error(py, e, Origin::Grammar))?;
-        Ok(match found {
-            IfKnown::Grammar(compiled) => (Some(structure(compiled)), number, vec![]),
-            IfKnown::Missing(missing) => {
-                let missing = missing.iter().map(|(source, text)| PySource::of(source.clone(), text));
-                (None, number, missing.collect())
-            }
-        })
+        let options = tags::options(forbid_spelled_markers, property_order, whitespace, lenient)?;
+        tags::structure_if_known(py, &self.engine, tag, &options, limits_of(limits))
     }
 
     #[pyo3(signature = (ir, *, limits = None))]
@@ -252,15 +234,7 @@ impl PyCompiler {
             bounds: read.bounds,
             limits: limits_of(limits),
         };
-        let text = Text::of(tools)?;
-        let compiled = py.detach(|| self.engine.tools(&text.0, &options)).map_err(|e| tool_error(py, e))?;
-        let warnings = compiled
-            .contents
-            .iter()
-            .zip(&compiled.offered)
-            .flat_map(|(c, index)| c.warnings.iter().map(move |w| (Some(*index), w.clone())))
-            .collect();
-        Ok(PyGrammar { grammar: compiled.grammar, warnings, faults: compiled.faults, offered: Some(compiled.offered) })
+        tags::compile_tools(py, &self.engine, tools, &options)
     }
 
     #[pyo3(signature = (
@@ -285,8 +259,6 @@ impl PyCompiler {
         more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyGrammar> {
         let read = Reading::of(property_order, whitespace, lenient, more)?;
-        let schema = Source::Schema(read.schema);
-        let limits = limits_of(limits);
         let frame = Frame {
             triggers: bytes(triggers),
             stops: bytes(stops),
@@ -295,21 +267,7 @@ impl PyCompiler {
             max_tags: max_calls,
             stop_after_last,
         };
-        let mut specs = Vec::with_capacity(tags.len());
-        let mut warnings = vec![];
-        for (index, (begin, content, end)) in tags.iter().enumerate() {
-            let text = text_of(content)?;
-            let content = py.detach(|| self.engine.artifact(&schema, &text, &limits)).map_err(|cause| {
-                let cause = cause.within(&format!("/{index}/content"));
-                tool_error(py, ToolError { index, name: begin.as_str().into(), cause })
-            })?;
-            warnings.extend(content.warnings.iter().map(|w| (Some(index), w.clone())));
-            specs.push(TagSpec { begin: Cow::Borrowed(begin.as_bytes()), content, end: end.as_bytes() });
-        }
-        let grammar = py
-            .detach(|| self.engine.tags(&specs, &frame, read.bounds, limits))
-            .map_err(|e| compile_error(py, e, Origin::Schema))?;
-        Ok(PyGrammar { grammar, warnings, faults: vec![], offered: None })
+        tags::compile_tags(py, &self.engine, &tags, &frame, read, limits_of(limits))
     }
 
     #[pyo3(signature = (tools, *, property_order = "declared", whitespace = "flexible", lenient = false, **more))]
@@ -558,10 +516,10 @@ impl PyCompiler {
 }
 
 /// A source's text: borrowed from a `str` or `bytes` where there is one.
-struct Text<'a>(Cow<'a, [u8]>);
+pub struct Text<'a>(pub Cow<'a, [u8]>);
 
 impl<'a> Text<'a> {
-    fn of(source: &'a Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn of(source: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok(s) = source.cast::<PyString>() {
             return Ok(Text(match s.to_cow()? {
                 Cow::Borrowed(t) => Cow::Borrowed(t.as_bytes()),
@@ -584,21 +542,4 @@ pub fn check_stops(ids: &[u32], vocab_size: usize) -> PyResult<()> {
 /// Whether a link belongs to the shared store.
 pub fn is_shared(link: Link) -> bool {
     matches!(link, Link::Store(_))
-}
-
-fn structure(compiled: CompiledStructure) -> PyGrammar {
-    let warnings = compiled.warnings.into_iter().map(|w| (None, w)).collect();
-    PyGrammar { grammar: compiled.grammar, warnings, faults: vec![], offered: None }
-}
-
-/// The options that every reading of a structural tag has.
-fn structural_options(
-    forbid_spelled_markers: bool,
-    property_order: &str,
-    whitespace: &str,
-    lenient: bool,
-) -> PyResult<StructuralOptions> {
-    let read = Reading::of(property_order, whitespace, lenient, None)?;
-    let allow_spelled_markers = !forbid_spelled_markers;
-    Ok(StructuralOptions { schema: read.schema, allow_spelled_markers, bounds: read.bounds })
 }

@@ -10,6 +10,7 @@ mod grammar;
 mod json;
 mod options;
 mod request;
+mod tags;
 mod vocabulary;
 
 use pyo3::prelude::*;
