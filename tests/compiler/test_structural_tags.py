@@ -62,6 +62,12 @@ X = tag("<a>", const("x"), "</a>")
         (triggered(["<a"], [X], at_least_one=True), ["<a>x</a>", "<a>x</a>z<a>x</a>"], ["", "z<a>x</a>"]),
         (triggered(["<a"], [X], stop_after_first=True), ["", "z", "z<a>x</a>"], ["<a>x</a>z"]),
         (triggered(["<a"], [X], at_least_one=True, stop_after_first=True), ["<a>x</a>"], ["", "z", "<a>x</a>z"]),
+        # The first tag may follow any of several triggers, be no more than its trigger, or have none.
+        (
+            triggered(["<a", "[", "!"], [X, tag("[", const(""), ""), tag("[b", const("y"), "]")], at_least_one=True),
+            ["<a>x</a>", "[", "[by]", "[z<a>x</a>[by]z", "[["],
+            ["", "<a", "!", "z[", "<a>x</a>!"],
+        ),
         # A begin that extends several triggers.
         (triggered(["<", "<a", "<a>"], [X, tag("<b>", const("y"), "")]), ["<a>x</a><b>y"], ["<", "<c", "<a>y"]),
         # A trigger inside another; free text holds none of them.
@@ -231,6 +237,13 @@ def test_tag_events(compiler: Compiler) -> None:
     matcher = grammar.matcher()
     matcher.accept_bytes("z<a>x</a>..<b>hi</b>")
     assert matcher.tag_events() == [("open", 0, 4), ("close", 0, 9), ("open", 1, 14), ("close", 1, 20)]
+
+
+def test_tag_events_of_a_tag_that_must_come_first(compiler: Compiler) -> None:
+    tags = [X, tag("[b]", const("y"), "[/b]")]
+    matcher = compiled(compiler, triggered(["<a", "["], tags, at_least_one=True)).matcher()
+    assert matcher.accept_bytes("[b]y[/b]z<a>x</a>")
+    assert matcher.tag_events() == [("open", 1, 3), ("close", 1, 8), ("open", 0, 12), ("close", 0, 17)]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -261,3 +261,36 @@ impl<'a> Parser<'a, '_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limits::Limits;
+
+    proptest! {
+        #[test]
+        fn strings_are_what_json_takes_them_for(
+            pieces in proptest::collection::vec(
+                prop::sample::select(vec![
+                    "a", "é", " ", "/", "\\n", "\\\"", "\\\\", "\\/", "\\b", "\\f", "\\r", "\\t", "\\u00e9", "\\x", "\\", "\n", "\u{7f}",
+                ]),
+                0..12,
+            )
+        ) {
+            let inner = pieces.concat();
+            let quoted = format!("\"{inner}\"");
+            let budget = Budget::new(Limits::default());
+            prop_assume!(Parser { text: &quoted, at: 0, budget: &budget }.quoted().is_ok_and(|q| q == quoted));
+            let Ok(known) = serde_json::from_str::<String>(&quoted) else {
+                prop_assert_eq!(unescaped(&inner), None);
+                return Ok(());
+            };
+            match unescaped(&inner) {
+                Some(text) => prop_assert_eq!(text, known),
+                None => prop_assert!(inner.contains("\\u")),
+            }
+        }
+    }
+}
