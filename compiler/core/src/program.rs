@@ -243,6 +243,31 @@ impl UnitStore {
         }
         nodes.sort_unstable();
         nodes.dedup();
+        let mut artifact = self.pin(&mut slots, ids[root], nullable, nodes);
+        artifact.size = size;
+        Ok(artifact)
+    }
+
+    /// A node that is in the store, whatever it is, with all that it refers to.
+    pub fn hold(self: &Arc<Self>, digest: &Digest) -> Option<Artifact> {
+        let mut slots = self.slots.write();
+        let root = *slots.by_digest.get(digest)?;
+        let (mut nodes, mut at) = (vec![root], 0);
+        let mut seen = FxHashSet::from_iter([root]);
+        while let Some(&id) = nodes.get(at) {
+            at += 1;
+            let Some(node) = &slots.nodes[id as usize] else { continue };
+            let links = node.links.iter().filter_map(|l| match l {
+                Link::Store(id) => Some(*id),
+                Link::Local(_) => None,
+            });
+            nodes.extend(links.chain(node.holes.iter().copied()).filter(|&id| seen.insert(id)));
+        }
+        Some(self.pin(&mut slots, root, false, nodes))
+    }
+
+    /// An artifact of `nodes`, each of them named once, none of which is new.
+    fn pin(self: &Arc<Self>, slots: &mut Slots, root: u32, nullable: bool, nodes: Vec<u32>) -> Artifact {
         let (mut distinct, mut tokens) = (false, false);
         for &id in &nodes {
             slots.pins[id as usize] += 1;
@@ -251,8 +276,7 @@ impl UnitStore {
                 tokens |= !node.unit.tokens.is_empty();
             }
         }
-        let nodes = nodes.into();
-        Ok(Artifact { store: self.clone(), root: ids[root], nullable, nodes, size, distinct, tokens })
+        Artifact { store: self.clone(), root, nullable, nodes: nodes.into(), size: 0, distinct, tokens }
     }
 
     fn release(&self, nodes: &[u32]) {

@@ -356,8 +356,7 @@ impl Engine {
                     return Some(false);
                 }
                 let Ok(given) = read_entry(&self.tokens, unit, data) else { return Some(false) };
-                let manifest = self.closure(std::iter::once(&node.digest), &FxHashMap::default());
-                let artifact = Arc::new(self.store.take_over(&manifest, &FxHashMap::default()).ok()?);
+                let artifact = Arc::new(self.store.hold(&node.digest)?);
                 let link = Link::Store(self.store.id_of(&node.digest)?);
                 let program = Arc::new(Program::of(&self.store, artifact));
                 let mut machine = Machine::new(program, Limits::default().items_per_set, self.tokens.reach());
@@ -378,8 +377,11 @@ impl Engine {
         slot: &[u8],
         data: &[u8],
     ) -> Option<bool> {
-        let manifest = self.closure(std::iter::once(unit), closure);
-        let held = self.store.take_over(&manifest, closure).ok()?;
+        // A tail that refers to nothing cannot be taken over by itself, but may be here.
+        let held = self.store.hold(unit).or_else(|| {
+            let manifest = self.closure(std::iter::once(unit), closure);
+            self.store.take_over(&manifest, closure).ok()
+        })?;
         let verdict = self.verify_entry(unit, slot, data);
         drop(held);
         verdict
