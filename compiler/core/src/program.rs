@@ -212,14 +212,17 @@ impl UnitStore {
                         slots.put(id, node, &self.meter);
                         id
                     });
-                    aliases.push((
-                        tail.state,
-                        Alias { link: links.len() as u32, act: tail.act, target: tail.target, key: tail.key },
-                    ));
+                    let link = links.len() as u32;
+                    aliases.extend((0u32..).zip(tail.states).map(|(at, state)| {
+                        (state, Alias { link, act: tail.act, target: tail.target, at, key: tail.key })
+                    }));
                     links.push(Link::Store(id));
                     openings.extend(tail.openings);
                 }
                 openings.sort_unstable_by_key(|o| o.state);
+                // Where a stretch begins it is that, even in the middle of another.
+                aliases.sort_by_key(|(state, alias)| (*state, alias.at));
+                aliases.dedup_by_key(|(state, _)| *state);
                 Arc::new(Unit::with_tails(&r.name, digests.unit[rule], r.fsm, aliases.into(), openings.into()))
             });
             let links: Box<[Link]> = links.into();

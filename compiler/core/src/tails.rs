@@ -26,8 +26,17 @@ pub struct Alias {
     pub link: u32,
     pub act: u16,
     pub target: u32,
+    /// The state of the tail's unit that the item takes up.
+    pub at: u32,
     /// The stretch begins inside a key.
     pub key: bool,
+}
+
+impl Alias {
+    /// Where the stretch begins, if that is inside a key.
+    pub fn begins_in_key(&self) -> bool {
+        self.key && self.at == 0
+    }
 }
 
 /// A state of an object before a key, and what an undeclared key in its place would be.
@@ -47,6 +56,9 @@ pub struct Opening {
 pub struct Tail {
     /// Where it begins.
     pub state: u32,
+    /// States of the object that do as those of the stretch, in the order of its states. (Of one inside a key: a name that
+    /// is left within a character or an escape comes to the middle of the stretch.)
+    pub states: Vec<u32>,
     /// Runs on arrival.
     pub act: u16,
     /// Where it ends.
@@ -305,10 +317,11 @@ fn finish(mut s: Stretch<'_>, state: u32, act: u16, key: bool, value: Value) -> 
         state.refs.iter_mut().for_each(|r| r.target = end);
     }
     s.fsm.states[0].edges.sort_unstable();
+    let states = if key { s.order } else { vec![state] };
     if value.callee.is_some() {
         s.fsm.callees.push(Callee::Rule(0));
     }
-    Tail { state, act, target: value.end, key, fsm: s.fsm, callee: value.callee, openings: vec![] }
+    Tail { state, states, act, target: value.end, key, fsm: s.fsm, callee: value.callee, openings: vec![] }
 }
 
 /// The identity of a tail's unit: its edges and what it refers to.

@@ -262,13 +262,13 @@ impl Unit {
         if self.opening(state).is_some() {
             return Some(state);
         }
-        let in_key = |q: u32| self.alias(q).is_some_and(|a| a.key);
+        let in_key = |q: u32| self.alias(q).is_some_and(|a| a.begins_in_key());
         tails::base_of(state, self.fallback[state as usize], |q| self.own_edges(q), in_key)
     }
 
     /// Whether [`Unit::base_of`] can be `state`.
     pub fn is_base(&self, state: u32) -> bool {
-        self.alias(state).is_some() || self.opening(state).is_some()
+        self.alias(state).is_some_and(|a| a.at == 0) || self.opening(state).is_some()
     }
 
     pub fn states(&self) -> usize {

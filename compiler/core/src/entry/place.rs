@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::{Beneath, WalkNode, WalkTree};
-use crate::fsm::{DEAD, NONE, PLAIN};
+use crate::fsm::{DEAD, NONE};
 use crate::machine::{Item, Machine, DEAD_SET, OUTSIDE};
 use crate::unit::{insert_range, ByteSet, Unit};
 
@@ -83,8 +83,13 @@ impl<'m> Steps<'m> {
                 if e.target == DEAD {
                     return Place::DEAD;
                 }
-                if e.act == PLAIN && self.is_plain(e.target) {
-                    return Place::Own(e.target);
+                if self.is_plain(e.target) {
+                    // Most acts along a name only ask whether it is still to come.
+                    match self.m.act(&self.unit, e.act, self.item.regs) {
+                        None => return Place::DEAD,
+                        Some(regs) if regs == self.item.regs => return Place::Own(e.target),
+                        Some(_) => {}
+                    }
                 }
             }
         }

@@ -33,7 +33,7 @@ impl Machine {
         self.push(unit, Item { state: alias.target, regs, ..item });
         let ret = self.intern_fresh();
         (self.fresh, self.visited) = (fresh, visited);
-        self.fresh.push(Item { node, state: 0, regs: 0, ret });
+        self.fresh.push(Item { node, state: alias.at, regs: 0, ret });
     }
 
     fn complete(&mut self, node: u32, ret: u32) {

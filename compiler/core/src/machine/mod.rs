@@ -322,7 +322,7 @@ impl Machine {
 
     /// `regs` after an act of `unit`; `None` if the act fails.
     #[inline]
-    fn act(&mut self, unit: &Unit, act: u16, regs: u32) -> Option<u32> {
+    pub(crate) fn act(&mut self, unit: &Unit, act: u16, regs: u32) -> Option<u32> {
         if act == PLAIN {
             return Some(regs);
         }
