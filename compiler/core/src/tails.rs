@@ -236,42 +236,27 @@ fn key_tail(fsm: &Fsm, from: u32) -> Option<Tail> {
     }
     let (act, after) = exit?;
     s.fsm.states[0].edges.push(Edge { lo: b'"', hi: b'"', act: PLAIN, target: END });
-    Some(finish(s, from, act, true, Value { end: after, callee: None }))
+    let states = std::mem::take(&mut s.order);
+    Some(finish(s, states, act, after, true, None))
 }
 
-/// The stretch from the end of a key.
+/// The stretch from the end of a key to the end of its value.
 fn value_tail(fsm: &Fsm, from: u32) -> Option<Tail> {
+    let end = end_of_value(fsm, from)?;
     let mut s = Stretch::new(fsm);
-    let value = value_stretch(&mut s, from)?;
-    Some(finish(s, from, PLAIN, false, value))
-}
-
-/// The end of a stretch, and the object's callee to which it refers.
-struct Value {
-    end: u32,
-    callee: Option<u32>,
-}
-
-/// Append the states from `from`, the end of a key, up to the end of the value.
-fn value_stretch(s: &mut Stretch<'_>, from: u32) -> Option<Value> {
-    let end = end_of_value(s.from, from)?;
-    let mut at = s.order.len();
-    if s.number(from) as usize != at {
-        return None;
-    }
-    let mut callee = None;
+    s.number(from);
+    let (mut at, mut callee) = (0, None);
     while at < s.order.len() {
         s.take(at, None, Some(end)).ok()?;
-        let q = s.order[at];
-        match s.from.states[q as usize].refs.as_slice() {
+        match fsm.states[s.order[at] as usize].refs.as_slice() {
             [] => {}
             // The beginning itself must not refer: the stretch would be no longer than its reference.
-            &[r] if r.act == PLAIN && r.target == end && callee.is_none() && q != from => {
+            &[r] if r.act == PLAIN && r.target == end && callee.is_none() && at > 0 => {
                 callee = Some(r.callee);
                 let mut args = NONE;
                 if r.args != NONE {
                     args = 0;
-                    s.fsm.args.push(s.from.args[r.args as usize].clone());
+                    s.fsm.args.push(fsm.args[r.args as usize].clone());
                 }
                 s.fsm.states[at].refs.push(RefEdge { callee: 0, args, act: PLAIN, target: END });
             }
@@ -279,7 +264,7 @@ fn value_stretch(s: &mut Stretch<'_>, from: u32) -> Option<Value> {
         }
         at += 1;
     }
-    Some(Value { end, callee })
+    Some(finish(s, vec![from], PLAIN, end, false, callee))
 }
 
 /// Where the value behind a key ends, if one state is behind all of it: what the first reference leads to, or the first
@@ -308,8 +293,8 @@ fn end_of_value(fsm: &Fsm, from: u32) -> Option<u32> {
     None
 }
 
-/// Close a stretch with its end state.
-fn finish(mut s: Stretch<'_>, state: u32, act: u16, key: bool, value: Value) -> Tail {
+/// Close a stretch with its end state. `states`: see [`Tail`].
+fn finish(mut s: Stretch<'_>, states: Vec<u32>, act: u16, target: u32, key: bool, callee: Option<u32>) -> Tail {
     let end = s.fsm.states.len() as u32;
     s.fsm.states.push(State { accept: PLAIN, ..State::default() });
     for state in &mut s.fsm.states {
@@ -317,11 +302,8 @@ fn finish(mut s: Stretch<'_>, state: u32, act: u16, key: bool, value: Value) -> 
         state.refs.iter_mut().for_each(|r| r.target = end);
     }
     s.fsm.states[0].edges.sort_unstable();
-    let states = if key { s.order } else { vec![state] };
-    if value.callee.is_some() {
-        s.fsm.callees.push(Callee::Rule(0));
-    }
-    Tail { state, states, act, target: value.end, key, fsm: s.fsm, callee: value.callee, openings: vec![] }
+    s.fsm.callees.extend(callee.map(|_| Callee::Rule(0)));
+    Tail { state: states[0], states, act, target, key, fsm: s.fsm, callee, openings: vec![] }
 }
 
 /// The identity of a tail's unit: its edges and what it refers to.
